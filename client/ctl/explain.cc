@@ -10,6 +10,7 @@
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/demand.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -20,8 +21,11 @@ bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
 
 // Source: the four cases of "Sharded Matrices and How to Multiply Them" (How to Scale Your Model).
 std::string CaseOf(const Problem& problem) {
-  const Sharding &a = problem.a().sharding, &b = problem.b().sharding, &c = problem.c().sharding;
-  const std::string m = problem.m_dim().name, n = problem.n_dim().name, k = problem.k_dim().name;
+  const Product& product = TheProduct(problem);
+  const Sharding &a = problem.tensors[product.a].sharding, &b = problem.tensors[product.b].sharding,
+                 &c = problem.tensors[product.c].sharding;
+  const std::string m = DimensionOf(problem, Dim::kM).name, n = DimensionOf(problem, Dim::kN).name,
+                    k = DimensionOf(problem, Dim::kK).name;
   if (!a.cols.empty() && a.cols == b.rows)
     return absl::StrCat("case 3: ", k, " is sharded alike in both inputs");
   if (!a.cols.empty() || !b.rows.empty())
@@ -29,7 +33,8 @@ std::string CaseOf(const Problem& problem) {
   if (ShareAnAxis(a.rows, b.cols))
     return absl::StrCat("case 4: ", m, " and ", n, " are sharded over the same axis");
   if (a.rows != c.rows || b.cols != c.cols)
-    return absl::StrCat("case 1, but ", problem.c().name, " is sharded otherwise than its inputs");
+    return absl::StrCat("case 1, but ", problem.tensors[product.c].name,
+                        " is sharded otherwise than its inputs");
   return absl::StrCat("case 1: ", k, " is whole, and ", m, " and ", n,
                       " are sharded over different axes or none");
 }
@@ -83,7 +88,7 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
                 "one with the lowest cost, which is the bytes into its busiest rank plus a byte "
                 "for every %d flops of a rank; if equal, the one with the fewest flops, then one "
                 "that leaves %s where it is made",
-                kFlopsPerByte, problem.c().name)) +
+                kFlopsPerByte, problem.tensors[TheProduct(problem).c].name)) +
                 "\n"
           : "";
   return absl::StrCat(CaseOf(problem), "\n", rule, "\n", table.ToString());

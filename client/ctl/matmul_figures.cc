@@ -138,8 +138,7 @@ Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
   figures.comparison =
       Compare(time_ms, Median(parts.unfused_ms), Median(parts.gemm_ms), parts.GatherMs());
   figures.spread = SpreadOf(runs_ms);
-  if (time_ms > 0)
-    figures.tflops = 2.0 * problem.m() * problem.n() * problem.k() / (*time_ms * 1e9);
+  if (time_ms > 0) figures.tflops = FlopCount(problem) / (*time_ms * 1e9);
   figures.busy = BusySign(runs_ms, "runs");
   if (!figures.busy) figures.busy = BusySign(parts.unfused_ms, "runs of serial");
   return figures;

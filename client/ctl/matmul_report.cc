@@ -9,6 +9,7 @@
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -125,10 +126,11 @@ std::string MatmulText(const MatmulResult& result) {
   const std::string plan =
       PlanText(result.job.options(), result.job.explanation(), result.algorithm);
   const Problem& problem = result.problem;
-  std::string made =
-      absl::StrCat(result.out, ", ", problem.m(), " x ", problem.n(), " ", Name(result.out_dtype));
+  std::string made = absl::StrCat(result.out, ", ", ShapeOf(problem).m, " x ", ShapeOf(problem).n,
+                                  " ", Name(result.out_dtype));
   if (result.non_finite > 0)
-    absl::StrAppend(&made, "\n", NonFiniteText(result.non_finite, problem.m() * problem.n()));
+    absl::StrAppend(&made, "\n",
+                    NonFiniteText(result.non_finite, ShapeOf(problem).m * ShapeOf(problem).n));
   Fields fields;
   fields.Add("algorithm", plan);
   fields.Add("plan", result.job.plan_hash());
@@ -157,7 +159,8 @@ std::string MatmulText(const MatmulResult& result) {
         "note: the daemons planned this product differently than this agmmctl, so the\n"
         "name of the algorithm may be wrong; use the agmmctl of the daemons' version\n";
   }
-  if (result.non_finite > 0) text += NonFiniteNote(result.problem.c().dtype);
+  if (result.non_finite > 0)
+    text += NonFiniteNote(result.problem.tensors[TheProduct(result.problem).c].dtype);
   if (result.shared_host) text += kSharedHostNote;
   return text;
 }
@@ -229,8 +232,9 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
                  Words("best"), Number("T", "ms"), Number("R"), Number("speedup"),
                  Number("auto / best")});
     for (const BenchCase& one : cases) {
-      const std::string m = absl::StrCat(one.problem.m()), n = absl::StrCat(one.problem.n()),
-                        k = absl::StrCat(one.problem.k());
+      const Shape shape = ShapeOf(one.problem);
+      const std::string m = absl::StrCat(shape.m), n = absl::StrCat(shape.n),
+                        k = absl::StrCat(shape.k);
       const BenchRow* best = BestOf(one);
       if (best == nullptr) {
         table.AddRow({one.name, m, n, k, "", "skipped"});
@@ -272,9 +276,9 @@ std::vector<Json> ToJson(const BenchCase& one) {
     Json json = {{"schema", "agmm.bench_result.v1"},
                  {"name", one.name},
                  {"spec", SpecText(p)},
-                 {"m", p.m()},
-                 {"n", p.n()},
-                 {"k", p.k()},
+                 {"m", ShapeOf(p).m},
+                 {"n", ShapeOf(p).n},
+                 {"k", ShapeOf(p).k},
                  {"dtype", std::string(Name(p.tensors[kA].dtype))},
                  {"mesh", p.mesh.ToString()},
                  {"ranks", p.mesh.ranks},

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/hash.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/text.h"
 
@@ -69,9 +70,9 @@ class Writer {
     for (const Tensor& tensor : problem_.tensors) names.push_back(tensor.name);
     return {{"spec", SpecText(problem_)},
             {"mesh", {{"axes", Of(problem_.mesh.axes)}, {"ranks", problem_.mesh.ranks}}},
-            {"m", problem_.m()},
-            {"n", problem_.n()},
-            {"k", problem_.k()},
+            {"m", ShapeOf(problem_).m},
+            {"n", ShapeOf(problem_).n},
+            {"k", ShapeOf(problem_).k},
             {"tensors", names},
             {"operands", Of(problem_.tensors)}};
   }

@@ -14,6 +14,7 @@
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
@@ -118,15 +119,15 @@ absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topol
       job.job_id(), options.algorithm, job.plan_hash(), hash));
 }
 
-Product::Product(Connection* connection, std::string session, std::string spec, Problem problem,
-                 absl::Duration timeout)
+ProductRun::ProductRun(Connection* connection, std::string session, std::string spec,
+                       Problem problem, absl::Duration timeout)
     : connection_(connection),
       session_(std::move(session)),
       spec_(std::move(spec)),
       problem_(std::move(problem)),
       timeout_(timeout) {}
 
-absl::Status Product::Create() {
+absl::Status ProductRun::Create() {
   for (const Tensor& tensor : problem_.tensors) {
     v1::CreateTensorRequest request;
     *request.mutable_spec() = ToProto(problem_.mesh, tensor);
@@ -138,13 +139,13 @@ absl::Status Product::Create() {
   return absl::OkStatus();
 }
 
-absl::Status Product::Delete() {
+absl::Status ProductRun::Delete() {
   for (; !tensors_.empty(); tensors_.pop_back())
     AGMM_RETURN_IF_ERROR(connection_->DeleteTensor(IdOf(tensors_.back())));
   return absl::OkStatus();
 }
 
-absl::StatusOr<v1::Job> Product::Run(const PlanOptions& options, int repeat) {
+absl::StatusOr<v1::Job> ProductRun::Run(const PlanOptions& options, int repeat) {
   v1::SubmitJobRequest request = RequestJob(spec_, options, repeat, timeout_);
   *request.mutable_mesh() = ToProto(problem_.mesh);
   for (const v1::Tensor& tensor : tensors_)

@@ -52,12 +52,12 @@ absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_vie
 absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
                                    const v1::Job& job);
 
-class Product {
+class ProductRun {
  public:
   // `problem` is `spec` on a mesh of the world. Tensors and jobs belong to `session`; `timeout`
   // bounds each job.
-  Product(Connection* connection, std::string session, std::string spec, Problem problem,
-          absl::Duration timeout);
+  ProductRun(Connection* connection, std::string session, std::string spec, Problem problem,
+             absl::Duration timeout);
 
   const Problem& problem() const { return problem_; }
 

@@ -25,6 +25,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 
 namespace agmm {
@@ -170,7 +171,7 @@ class Bench {
 
   absl::Status RunCase(BenchCase* one) {
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
-    Product product(connection_, session_, flags_.spec, one->problem, plan_.timeout);
+    ProductRun product(connection_, session_, flags_.spec, one->problem, plan_.timeout);
     absl::Status status = CheckRoom(site, one->problem, one->workspace_bytes);
     if (status.ok()) status = Measure(&product, one);
     if (absl::IsResourceExhausted(status)) {
@@ -184,7 +185,7 @@ class Bench {
     return product.Delete();
   }
 
-  absl::Status Measure(Product* product, BenchCase* one) {
+  absl::Status Measure(ProductRun* product, BenchCase* one) {
     Show("making A and B");
     AGMM_RETURN_IF_ERROR(product->Create());
     AGMM_RETURN_IF_ERROR(Fill(product->tensor(kA), v1::Fill::KIND_INTEGERS, kSeedA));
@@ -211,9 +212,10 @@ class Bench {
   }
 
   // Runs each algorithm once, untimed, into a poisoned C, and compares its C with serial's.
-  absl::Status WarmUp(Product* product, BenchCase* one) {
+  absl::Status WarmUp(ProductRun* product, BenchCase* one) {
     const Problem& p = one->problem;
-    const bool compared = p.m() * p.n() * SizeOf(p.tensors[kC].dtype) <= kMaxComparedBytes;
+    const bool compared =
+        ShapeOf(p).m * ShapeOf(p).n * SizeOf(p.tensors[kC].dtype) <= kMaxComparedBytes;
     uint64_t serial = 0;
     for (BenchRow& row : one->rows) {
       Show(absl::StrCat("warm-up  ", row.algorithm));

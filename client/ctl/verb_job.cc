@@ -30,6 +30,7 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"

@@ -20,6 +20,7 @@
 #include "client/ctl/verbs.h"
 #include "client/npy/npy_transfer.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 
@@ -100,7 +101,7 @@ absl::Status SendFile(Connection* connection, const NpyReader& file, const v1::T
 // Runs the requested algorithm. With --compare, runs serial, the gather alone and the requested
 // algorithm in turn, so that other work on the machine slows down all of them alike. The last C is
 // that of the requested algorithm.
-absl::Status Measure(Product* product, const MatmulFlags& flags, const Inputs& inputs,
+absl::Status Measure(ProductRun* product, const MatmulFlags& flags, const Inputs& inputs,
                      MatmulResult* result) {
   const Mesh& mesh = product->problem().mesh;
   const int turns = flags.compare ? inputs.repeat : 1, epochs = inputs.repeat / turns;
@@ -141,10 +142,11 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
                         ParseProblem(flags.spec, site.mesh, inputs.shape, inputs.dtype));
   AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags.options).status());
   const DType out_dtype = FileDType(inputs.dtype);
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyWriter> out,
-                        NpyWriter::Create(flags.out, problem.m(), problem.n(), out_dtype));
+  AGMM_ASSIGN_OR_RETURN(
+      const std::unique_ptr<NpyWriter> out,
+      NpyWriter::Create(flags.out, ShapeOf(problem).m, ShapeOf(problem).n, out_dtype));
   AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
-  Product product(connection, session, flags.spec, problem, inputs.timeout);
+  ProductRun product(connection, session, flags.spec, problem, inputs.timeout);
   AGMM_RETURN_IF_ERROR(product.Create());
   AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.a, product.tensor(kA), inputs.dtype));
   AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.b, product.tensor(kB), inputs.dtype));

@@ -1,4 +1,5 @@
 // agmmctl plan: plans a product and verifies the plan, without a daemon.
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
 
@@ -194,7 +195,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (recipe.workspace_shards > 0) {
     AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, recipe, schedule));
     absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
-                    " of it for sums along ", problem.k_dim().name, "; ",
+                    " of it for sums along ", DimensionOf(problem, Dim::kK).name, "; ",
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
   }
   Fields fields;

@@ -66,7 +66,7 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
     for (size_t i = 0; i < steps.size(); ++i) {
       if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
         facts.transfers = true;
-        facts.c_travels |= transfer->block.operand == problem.product.c;
+        facts.c_travels |= problem.Writes(transfer->block.operand);
       } else if (std::holds_alternative<Multiply>(steps[i].op)) {
         ++count;
         multiply_step = static_cast<int>(i);
@@ -143,10 +143,7 @@ v1::JobFigures FiguresOf(const Problem& problem, const ScheduleFacts& facts, con
   figures.set_time_us(EpochUs(problem.mesh, reports));
   figures.set_gemm_us(parts.gemm_us);
   figures.set_gather_us(parts.gather_us);
-  if (Multiplies(facts)) {
-    figures.set_flop_count(2.0 * static_cast<double>(problem.m()) *
-                           static_cast<double>(problem.n()) * static_cast<double>(problem.k()));
-  }
+  if (Multiplies(facts)) figures.set_flop_count(FlopCount(problem));
   for (const auto& [path, bytes] : {std::pair<const char*, int64_t>{"memory", facts.memory_bytes},
                                     {"host memory", facts.staged_bytes},
                                     {"network", facts.network_bytes}}) {

@@ -8,6 +8,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/kernel_choice.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -37,7 +38,8 @@ class Cutting {
     AGMM_ASSIGN_OR_RETURN(LoweredRank lowered, LowerRank(plan_));
     AGMM_RETURN_IF_ERROR(CheckHeaps());
     program_.slots = lowered.slots;
-    program_.zero_denormals = plan_.problem.a().dtype == DType::kBF16;
+    program_.zero_denormals =
+        plan_.problem.tensors[TheProduct(plan_.problem).a].dtype == DType::kBF16;
     program_.lanes = std::move(lowered.lanes);
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     program_.packed_bytes.resize(program_.lanes.size(), 0);

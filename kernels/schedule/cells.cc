@@ -1,4 +1,5 @@
 #include "kernels/schedule/cells.h"
+#include "kernels/schedule/index.h"
 
 #include <algorithm>
 #include <climits>
@@ -51,7 +52,7 @@ class Cutter {
   }
   // The cells of one block of C, which no cut of the inputs divides.
   Group GroupOf(const Block& c, const std::vector<Range>& slices) const {
-    const Roles& product = problem_.product;
+    const Product& product = TheProduct(problem_);
     Group group;
     for (const Range& k : slices) {
       const Ranges part = {Along(problem_, product.c, c, Dim::kM),
@@ -97,7 +98,7 @@ class Cutter {
 
 std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
                               Rank rank) {
-  const Block wanted = ShardBlock(problem, problem.product.c, rank);
+  const Block wanted = ShardBlock(problem, TheProduct(problem).c, rank);
   std::vector<int> chunks;
   for (int chunk : c.ChunksOf(made)) {
     const Chunk& one = c.chunks().list[chunk];
@@ -112,7 +113,7 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
                           Taking taking, const LocalProduct& part, Rank rank) {
   if (part.empty()) return {};
   const Cutter cutter(problem, movements, taking, rank);
-  const Operand c = problem.product.c;
+  const Operand c = TheProduct(problem).c;
   const Block made = NeededBlock(problem, c, part);
   const Movement* const leaving = cutter.Leaving();
   std::vector<std::pair<int, Block>> blocks;  // (chunk, block)

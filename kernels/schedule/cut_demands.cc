@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "kernels/schedule/cells.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/movement.h"
 
 namespace agmm {
@@ -14,9 +15,9 @@ void Shrink(const Problem& problem, const Movement& c, Demands& demands) {
   demands.made.resize(problem.mesh.size());
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     LocalProduct& part = demands.work.parts[rank];
-    const Block made = NeededBlock(problem, problem.product.c, part);
+    const Block made = NeededBlock(problem, TheProduct(problem).c, part);
     Block bounds = {
-        problem.product.c, {made.rows.end, made.rows.begin}, {made.cols.end, made.cols.begin}};
+        TheProduct(problem).c, {made.rows.end, made.rows.begin}, {made.cols.end, made.cols.begin}};
     for (int chunk : ChunksMadeBy(problem, c, made, rank)) {
       const Block& block = c.chunks().list[chunk].block;
       demands.made[rank].push_back(block);
@@ -25,8 +26,8 @@ void Shrink(const Problem& problem, const Movement& c, Demands& demands) {
       bounds.cols = {std::min(bounds.cols.begin, block.cols.begin),
                      std::max(bounds.cols.end, block.cols.end)};
     }
-    part.m = Along(problem, problem.product.c, bounds, Dim::kM);
-    part.n = Along(problem, problem.product.c, bounds, Dim::kN);
+    part.m = Along(problem, TheProduct(problem).c, bounds, Dim::kM);
+    part.n = Along(problem, TheProduct(problem).c, bounds, Dim::kN);
   }
 }
 

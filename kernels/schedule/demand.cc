@@ -6,6 +6,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -93,9 +94,9 @@ Demand ResultDemand(const Problem& problem, Operand operand, const Work& work) {
 Demands DemandsOf(const Problem& problem, const Split& split) {
   Demands demands;
   demands.work = WorkOf(problem, split);
-  for (const Operand input : {problem.product.a, problem.product.b})
+  for (const Operand input : {TheProduct(problem).a, TheProduct(problem).b})
     demands.list.push_back(InputDemand(problem, input, demands));
-  demands.list.push_back(ResultDemand(problem, problem.product.c, demands.work));
+  demands.list.push_back(ResultDemand(problem, TheProduct(problem).c, demands.work));
   return demands;
 }
 

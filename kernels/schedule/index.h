@@ -1,11 +1,33 @@
-// The one table that says which of M, N and K the rows and the columns of an operand are.
+// A problem as the planner of a product sees it: operands by role, and the one table that says
+// which of M, N and K the rows and the columns of an operand are.
 #pragma once
 
 #include <cassert>
+#include <cstdint>
+#include <string>
+#include <variant>
 
 #include "kernels/schedule/problem.h"
 
 namespace agmm {
+
+// The operands of a product in the notation's order.
+inline constexpr Operand kA = 0, kB = 1, kC = 2;
+
+// Requires a problem that Validate accepts.
+inline const Product& TheProduct(const Problem& problem) {
+  assert(problem.operations.size() == 1);
+  return std::get<Product>(problem.operations.front());
+}
+
+struct Shape {
+  int64_t m = 0, n = 0, k = 0;
+};
+inline Shape ShapeOf(const Problem& problem) {
+  const Product& product = TheProduct(problem);
+  const Tensor& a = problem.tensors[product.a];
+  return {a.rows, problem.tensors[product.b].cols, a.cols};
+}
 
 // The dimensions of a product: the rows of C, the columns of C, and the one that is summed.
 enum class Dim { kM, kN, kK };
@@ -14,9 +36,10 @@ struct Stored {
   Dim rows, cols;
 };
 inline Stored StoredAs(const Problem& problem, Operand operand) {
-  const Roles& product = problem.product;
+  const Product& product = TheProduct(problem);
   if (operand == product.a) return {Dim::kM, Dim::kK};
   if (operand == product.b) return {Dim::kK, Dim::kN};
+  assert(operand == product.c);
   return {Dim::kM, Dim::kN};
 }
 
@@ -46,6 +69,19 @@ void Along(const Problem& problem, Operand operand, const Pair&& pair, Dim dim) 
 inline Dim OuterDim(const Problem& problem, Operand operand) {
   const Stored stored = StoredAs(problem, operand);
   return stored.rows == Dim::kK ? stored.cols : stored.rows;
+}
+
+// A dimension of a product, by the name that its tensors give it.
+struct Dimension {
+  std::string name;
+  int64_t size = 0;
+};
+inline Dimension DimensionOf(const Problem& problem, Dim dim) {
+  const Product& product = TheProduct(problem);
+  const Operand operand = dim == Dim::kN ? product.b : product.a;
+  const Tensor& tensor = problem.tensors[operand];
+  return IsRows(problem, operand, dim) ? Dimension{tensor.row_dim, tensor.rows}
+                                       : Dimension{tensor.col_dim, tensor.cols};
 }
 
 // A range of each dimension: a part of a product.

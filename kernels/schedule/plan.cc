@@ -12,6 +12,7 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
 #include "kernels/schedule/cut_demands.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/movement.h"
 
 namespace agmm {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -16,6 +17,26 @@ std::string Subscripted(const Mesh& mesh, const std::string& name, const std::ve
   return axes.empty() ? name : absl::StrCat(name, "_", AxesText(mesh, axes));
 }
 
+// The operands of an operation, in the order of the notation.
+std::vector<Operand> OperandsOf(const Operation& operation) {
+  if (const auto* product = std::get_if<Product>(&operation))
+    return {product->a, product->b, product->c};
+  const auto& collective = std::get<Collective>(operation);
+  return {collective.from, collective.to};
+}
+
+// The operands that no operation uses.
+std::vector<Operand> UnusedOf(const Problem& problem) {
+  std::vector<Operand> unused;
+  for (Operand operand = 0; operand < static_cast<Operand>(problem.tensors.size()); ++operand) {
+    const bool used = absl::c_any_of(problem.operations, [&](const Operation& operation) {
+      return absl::c_linear_search(OperandsOf(operation), operand);
+    });
+    if (!used) unused.push_back(operand);
+  }
+  return unused;
+}
+
 std::vector<Operand> OperandsOf(const Problem& problem, bool written) {
   std::vector<Operand> operands;
   for (Operand operand = 0; operand < static_cast<Operand>(problem.tensors.size()); ++operand)
@@ -24,6 +45,13 @@ std::vector<Operand> OperandsOf(const Problem& problem, bool written) {
 }
 
 }  // namespace
+
+bool Problem::Writes(Operand operand) const {
+  return absl::c_any_of(operations, [&](const Operation& operation) {
+    const auto* product = std::get_if<Product>(&operation);
+    return operand == (product != nullptr ? product->c : std::get<Collective>(operation).to);
+  });
+}
 
 std::vector<Operand> Problem::Inputs() const { return OperandsOf(*this, /*written=*/false); }
 std::vector<Operand> Problem::Results() const { return OperandsOf(*this, /*written=*/true); }
@@ -106,13 +134,48 @@ std::string FormatRanks(const std::vector<int>& ranks) {
 }
 
 std::string SpecText(const Problem& problem) {
-  return absl::StrFormat("%s * %s -> %s", ToString(problem.mesh, problem.a()),
-                         ToString(problem.mesh, problem.b()), ToString(problem.mesh, problem.c()));
+  const auto text = [&](Operand operand) {
+    return ToString(problem.mesh, problem.tensors[operand]);
+  };
+  std::vector<std::string> parts;
+  for (const Operation& operation : problem.operations) {
+    const auto* product = std::get_if<Product>(&operation);
+    const auto* collective = std::get_if<Collective>(&operation);
+    parts.push_back(
+        product != nullptr
+            ? absl::StrCat(text(product->a), " * ", text(product->b), " -> ", text(product->c))
+            : absl::StrCat(text(collective->from), " -> ", text(collective->to)));
+  }
+  for (Operand operand : UnusedOf(problem)) parts.push_back(text(operand));
+  return absl::StrJoin(parts, ", ");
 }
 
 std::string SizesText(const Problem& problem) {
-  return absl::StrFormat("M=%d N=%d K=%d %s  mesh %s", problem.m(), problem.n(), problem.k(),
-                         Name(problem.a().dtype), problem.mesh.ToString());
+  std::vector<std::string> parts;
+  for (const Operation& operation : problem.operations) {
+    const auto* product = std::get_if<Product>(&operation);
+    if (product == nullptr) continue;
+    const Tensor &a = problem.tensors[product->a], &b = problem.tensors[product->b];
+    parts.push_back(absl::StrFormat("M=%d N=%d K=%d %s", a.rows, b.cols, a.cols, Name(a.dtype)));
+  }
+  for (Operand operand : UnusedOf(problem)) {
+    const Tensor& tensor = problem.tensors[operand];
+    parts.push_back(
+        absl::StrFormat("%s %dx%d %s", tensor.name, tensor.rows, tensor.cols, Name(tensor.dtype)));
+  }
+  return absl::StrCat(absl::StrJoin(parts, ", "), "  mesh ", problem.mesh.ToString());
+}
+
+double FlopCount(const Problem& problem) {
+  double flops = 0;
+  for (const Operation& operation : problem.operations) {
+    const auto* product = std::get_if<Product>(&operation);
+    if (product == nullptr) continue;
+    const Tensor &a = problem.tensors[product->a], &b = problem.tensors[product->b];
+    flops += 2.0 * static_cast<double>(a.rows) * static_cast<double>(b.cols) *
+             static_cast<double>(a.cols);
+  }
+  return flops;
 }
 
 std::string ToString(const Problem& problem) {
@@ -177,30 +240,46 @@ absl::Status Validate(const Mesh& mesh) {
   return absl::OkStatus();
 }
 
-absl::Status Validate(const Problem& problem) {
-  const Mesh& mesh = problem.mesh;
-  AGMM_RETURN_IF_ERROR(Validate(mesh));
-  if (problem.tensors.size() != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("a product has 3 tensors, not %d", problem.tensors.size()));
-  }
-  for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(mesh, tensor));
-  const Tensor &a = problem.a(), &b = problem.b(), &c = problem.c();
-  const Dimension m = problem.m_dim(), n = problem.n_dim(), k = problem.k_dim();
-  if (b.row_dim != k.name || c.row_dim != m.name || c.col_dim != n.name) {
+namespace {
+
+absl::Status CheckOperands(const Problem& problem, const Operation& operation) {
+  const int count = static_cast<int>(problem.tensors.size());
+  std::vector<Operand> operands = OperandsOf(operation);
+  absl::c_sort(operands);
+  if (operands.front() >= 0 && operands.back() < count &&
+      std::adjacent_find(operands.begin(), operands.end()) == operands.end())
+    return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("an operation has operands %s; they must differ and be from 0 to %d",
+                      absl::StrJoin(operands, ", "), count - 1));
+}
+
+absl::Status CheckOperation(const Problem& problem, const Collective& collective) {
+  return absl::UnimplementedError(absl::StrFormat(
+      "%s -> %s moves a matrix without multiplying it, and moves are not planned yet; multiply it, "
+      "or read the tensor and put it again",
+      ToString(problem.mesh, problem.tensors[collective.from]),
+      ToString(problem.mesh, problem.tensors[collective.to])));
+}
+
+absl::Status CheckOperation(const Problem& problem, const Product& product) {
+  const Tensor &a = problem.tensors[product.a], &b = problem.tensors[product.b],
+               &c = problem.tensors[product.c];
+  const std::string &m = a.row_dim, &n = b.col_dim, &k = a.col_dim;
+  if (b.row_dim != k || c.row_dim != m || c.col_dim != n) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s does not make a product: the columns of %s and the rows of %s share a "
                         "dimension, and %s has the "
                         "rows of %s and the columns of %s",
                         SpecText(problem), a.name, b.name, c.name, a.name, b.name));
   }
-  if (m.name == n.name || n.name == k.name || k.name == m.name) {
+  if (m == n || n == k || k == m) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s names a dimension twice; the rows, the columns and the inner dimension need three "
         "names",
         SpecText(problem)));
   }
-  if (k.size != b.rows) {
+  if (a.cols != b.rows) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has %s and %s has %s; the inner dimension must agree", a.name,
                         Counted(a.cols, "column"), b.name, Counted(b.rows, "row")));
@@ -215,6 +294,26 @@ absl::Status Validate(const Problem& problem) {
         "%s is %s and %s is %s; they must agree", a.name, Name(a.dtype), b.name, Name(b.dtype)));
   }
   return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status Validate(const Problem& problem) {
+  AGMM_RETURN_IF_ERROR(Validate(problem.mesh));
+  for (const Tensor& tensor : problem.tensors) AGMM_RETURN_IF_ERROR(Validate(problem.mesh, tensor));
+  for (const Operation& operation : problem.operations)
+    AGMM_RETURN_IF_ERROR(CheckOperands(problem, operation));
+  for (const Operation& operation : problem.operations) {
+    AGMM_RETURN_IF_ERROR(
+        std::visit([&](const auto& one) { return CheckOperation(problem, one); }, operation));
+  }
+  if (problem.operations.size() == 1) return absl::OkStatus();
+  if (problem.operations.empty())
+    return absl::InvalidArgumentError("the problem has no operation; give it a product");
+  return absl::UnimplementedError(
+      absl::StrFormat("the problem has %s, and one product is all that can be planned; submit one "
+                      "job for each",
+                      Counted(problem.operations.size(), "operation")));
 }
 
 }  // namespace agmm

@@ -1,8 +1,10 @@
-// The product to compute: a mesh, and matrices sharded over it, without a way to compute it.
+// The problem to compute: a mesh, matrices sharded over it, and operations on them, without a way
+// to compute it.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,8 +14,6 @@
 namespace agmm {
 
 using Operand = int;  // index into Problem::tensors
-// The operands of a product in the notation's order, which is that of Problem::tensors.
-inline constexpr Operand kA = 0, kB = 1, kC = 2;
 
 // Rows of every resident tensor and of the workspace begin at multiples of this many bytes. The
 // bytes between the end of a row and the next multiple are its padding.
@@ -80,37 +80,28 @@ struct Tensor {
   bool operator==(const Tensor&) const = default;
 };
 
-// The operands by role: tensors[a] * tensors[b] -> tensors[c].
-struct Roles {
-  Operand a = kA, b = kB, c = kC;
-  bool operator==(const Roles&) const = default;
+// tensors[a] * tensors[b] -> tensors[c].
+struct Product {
+  Operand a = 0, b = 0, c = 0;
+  bool operator==(const Product&) const = default;
 };
 
-// A dimension of a product, by the name that its tensors give it.
-struct Dimension {
-  std::string name;
-  int64_t size = 0;
-  bool operator==(const Dimension&) const = default;
+// tensors[from] -> tensors[to]: the same matrix, sharded otherwise.
+struct Collective {
+  Operand from = 0, to = 0;
+  bool operator==(const Collective&) const = default;
 };
+
+using Operation = std::variant<Product, Collective>;
 
 struct Problem {
   Mesh mesh;
   std::vector<Tensor> tensors;
-  Roles product;
+  std::vector<Operation> operations;
 
-  const Tensor& a() const { return tensors[product.a]; }
-  const Tensor& b() const { return tensors[product.b]; }
-  const Tensor& c() const { return tensors[product.c]; }
-  // The dimensions. Two tensors share each of them.
-  Dimension m_dim() const { return {a().row_dim, a().rows}; }  // of a and c
-  Dimension n_dim() const { return {b().col_dim, b().cols}; }  // of b and c
-  Dimension k_dim() const { return {a().col_dim, a().cols}; }  // of a and b: summed
-  int64_t m() const { return a().rows; }
-  int64_t n() const { return b().cols; }
-  int64_t k() const { return a().cols; }
-  // True if the product writes the operand. It reads all others.
-  bool Writes(Operand operand) const { return operand == product.c; }
-  // Lists the operands that it reads, and the others, ascending.
+  // True if an operation writes the operand.
+  bool Writes(Operand operand) const;
+  // Lists the operands that no operation writes, and the others, ascending.
   std::vector<Operand> Inputs() const;
   std::vector<Operand> Results() const;
   bool operator==(const Problem&) const = default;
@@ -142,17 +133,21 @@ int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor);
 
 // "0-3", "0,2,4-6": world ranks in the order of a mesh.
 std::string FormatRanks(const std::vector<int>& ranks);
-// "A[M_x, K] * B[K, N_x] -> C[M, N_x]".
+// "A[M_x, K] * B[K, N_x] -> C[M, N_x]"; then the operands that no operation uses: ", D[P, Q]".
 std::string SpecText(const Problem& problem);
-// "M=8 N=8 K=8 bf16  mesh x=2".
+// "M=8 N=8 K=8 bf16  mesh x=2"; with an operand that no operation uses, "... bf16, D 4x6 f32 mesh".
 std::string SizesText(const Problem& problem);
 // Returns both texts in one line.
 std::string ToString(const Problem& problem);
 // "A[M_x, K]" with the axis names of `mesh`.
 std::string ToString(const Mesh& mesh, const Tensor& tensor);
 
+// Multiplications and additions of all operations.
+double FlopCount(const Problem& problem);
+
 // Checks that sizes are positive and small enough that no byte count overflows, that each axis
-// splits an operand once and that the matrices make a product. Errors: INVALID_ARGUMENT.
+// splits an operand once and that the operations fit their matrices. Errors: INVALID_ARGUMENT;
+// UNIMPLEMENTED for operations other than one product.
 absl::Status Validate(const Problem& problem);
 // Check the mesh alone, and one tensor on a valid mesh.
 absl::Status Validate(const Mesh& mesh);

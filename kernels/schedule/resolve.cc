@@ -12,6 +12,7 @@
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/cut_demands.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 

@@ -11,6 +11,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/scanner.h"
 #include "kernels/schedule/text.h"
 
@@ -242,6 +243,7 @@ absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh) {
   problem.mesh = mesh;
   for (const ParsedOperand* operand : {&a, &b, &c})
     problem.tensors.push_back(MakeTensor(*operand, 0, 0, DType::kF32));
+  problem.operations = {Product{kA, kB, kC}};
   return problem;
 }
 
@@ -284,7 +286,9 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
   Scanner scanner("split", text);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   const std::pair<Dimension, std::vector<int>*> dims[] = {
-      {problem.m_dim(), &split.m}, {problem.n_dim(), &split.n}, {problem.k_dim(), &split.k}};
+      {DimensionOf(problem, Dim::kM), &split.m},
+      {DimensionOf(problem, Dim::kN), &split.n},
+      {DimensionOf(problem, Dim::kK), &split.k}};
   std::vector<bool> used(problem.mesh.axes.size(), false);
   do {
     AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name("a cut such as M=x, or none"));

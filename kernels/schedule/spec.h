@@ -9,16 +9,13 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/problem.h"
 #include "kernels/schedule/split.h"
 
 namespace agmm {
 
 inline constexpr char kDefaultSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
-
-struct Shape {
-  int64_t m = 0, n = 0, k = 0;
-};
 
 // Parses "x=8" or "dp=2,tp=4"; `ranks` lists its world ranks (empty: 0, 1, 2, ...).
 // Errors: INVALID_ARGUMENT naming the column, as below.

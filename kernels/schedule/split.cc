@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -29,7 +30,7 @@ std::vector<int> InOrder(const std::vector<int>& axes,
 }
 
 Split Ordered(const Problem& problem, const Split& split) {
-  const auto& [a, b, c] = problem.product;
+  const auto& [a, b, c] = TheProduct(problem);
   const auto axes = [&](Operand operand, Dim dim) {
     return &Along(problem, operand, problem.tensors[operand].sharding, dim);
   };
@@ -70,9 +71,9 @@ std::string SplitText(const Problem& problem, const Split& split) {
     if (axes.empty()) return;
     cuts.push_back(absl::StrCat(dim.name, "=", AxesText(problem.mesh, axes)));
   };
-  add(problem.m_dim(), split.m);
-  add(problem.n_dim(), split.n);
-  add(problem.k_dim(), split.k);
+  add(DimensionOf(problem, Dim::kM), split.m);
+  add(DimensionOf(problem, Dim::kN), split.n);
+  add(DimensionOf(problem, Dim::kK), split.k);
   return cuts.empty() ? "none" : absl::StrJoin(cuts, ",");
 }
 
@@ -106,17 +107,18 @@ absl::Status CheckNoSum(const Problem& problem, const Split& split) {
   return absl::UnimplementedError(absl::StrFormat(
       "split %s of %s needs a sum between ranks, which this release does not plan; use a split "
       "that leaves %s whole",
-      SplitText(problem, split), ToString(problem), problem.k_dim().name));
+      SplitText(problem, split), ToString(problem), DimensionOf(problem, Dim::kK).name));
 }
 
 Work WorkOf(const Problem& problem, const Split& split) {
   Work work;
   const int ranks = problem.mesh.size();
-  const Operand c = problem.product.c;
+  const Operand c = TheProduct(problem).c;
+  const Shape shape = ShapeOf(problem);
   for (Rank rank = 0; rank < ranks; ++rank) {
-    work.parts.push_back({PartOf(problem, split.m, problem.m(), rank),
-                          PartOf(problem, split.n, problem.n(), rank),
-                          PartOf(problem, split.k, problem.k(), rank)});
+    work.parts.push_back({PartOf(problem, split.m, shape.m, rank),
+                          PartOf(problem, split.n, shape.n, rank),
+                          PartOf(problem, split.k, shape.k, rank)});
     work.c_travels |=
         !Covers(NeededBlock(problem, c, work.parts.back()), ShardBlock(problem, c, rank));
   }
@@ -131,7 +133,7 @@ Work WorkOf(const Problem& problem, const Split& split) {
 
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part) {
   // A rank that multiplies nothing needs no inputs, but still makes its block of C.
-  if (operand != problem.product.c && part.empty()) return {operand, {}, {}};
+  if (operand != TheProduct(problem).c && part.empty()) return {operand, {}, {}};
   return BlockOf(problem, operand, part);
 }
 
@@ -147,9 +149,10 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
   SplitCost cost;
   const Work work = WorkOf(problem, split);
   cost.c_travels = work.c_travels;
-  const Roles& product = problem.product;
+  const Product& product = TheProduct(problem);
   // Ranks beyond the length of K make no part of a sum.
-  const int64_t parts_of_a_sum = std::min<int64_t>(RanksAlong(problem.mesh, split.k), problem.k());
+  const int64_t parts_of_a_sum =
+      std::min<int64_t>(RanksAlong(problem.mesh, split.k), ShapeOf(problem).k);
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const LocalProduct& part = work.parts[rank];
     int64_t kept = 0;
@@ -165,7 +168,7 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
     if (parts_of_a_sum > 1) {
       const int64_t elements = made.empty() ? 0 : made.rows.size() * made.cols.size();
       const int64_t summed = CeilDiv(elements, parts_of_a_sum);
-      const int64_t summed_bytes = summed * SizeOf(problem.c().dtype);
+      const int64_t summed_bytes = summed * SizeOf(problem.tensors[product.c].dtype);
       into = kept + (parts_of_a_sum - 1) * summed * SizeOf(DType::kF32) + Bytes(problem, wanted) -
              std::min(summed_bytes, Bytes(problem, Intersect(wanted, made)));
       beside = part.empty() ? 0 : elements * SizeOf(DType::kF32);

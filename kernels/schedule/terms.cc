@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm::verify {
 
@@ -30,6 +31,6 @@ std::string Terms::ToString() const {
   });
 }
 
-Terms AllTerms(const Problem& problem) { return Terms({0, problem.k()}); }
+Terms AllTerms(const Problem& problem) { return Terms({0, ShapeOf(problem).k}); }
 
 }  // namespace agmm::verify

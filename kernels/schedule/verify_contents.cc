@@ -22,7 +22,7 @@ class Contents {
   absl::Status Check(const Order& order) {
     // Only inputs are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      for (Operand operand : {problem_.product.a, problem_.product.b}) {
+      for (Operand operand : problem_.Inputs()) {
         if (IsOpen(operand)) {
           return absl::FailedPreconditionError(
               absl::StrFormat("the sum of %s is open, and no step closes it",
@@ -92,7 +92,7 @@ class Contents {
   }
 
   absl::Status Write(const Region& region) {
-    if (region.place.buffer == problem_.product.c) {
+    if (problem_.Writes(region.place.buffer)) {
       if (!region.finished) {
         return Fail("writes a sum over K %s to %s, where finished elements belong",
                     region.terms.ToString(), PlacedName(problem_, region.block, region.place));
@@ -166,8 +166,9 @@ class Contents {
   static absl::Status Run(const Join&) { return absl::OkStatus(); }
 
   absl::Status CheckComplete() {
+    const Operand c = TheProduct(problem_).c;
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
-      const Block shard = ShardBlock(problem_, problem_.product.c, rank);
+      const Block shard = ShardBlock(problem_, c, rank);
       if (shard.empty()) continue;
       const int64_t missing = At(ResidentPlace(problem_, shard, rank)).Missing(shard);
       if (missing == 0) continue;
@@ -176,17 +177,17 @@ class Contents {
           "finish them",
           rank, missing, shard.rows.size() * shard.cols.size(), BlockName(problem_, shard)));
     }
-    return IsOpen(problem_.product.c) ? CheckOpenSums() : absl::OkStatus();
+    return IsOpen(c) ? CheckOpenSums(c) : absl::OkStatus();
   }
 
   // Ranks that differ only along the open axes hold parts of one sum: each of its terms must be at
   // exactly one of them.
-  absl::Status CheckOpenSums() {
+  absl::Status CheckOpenSums(Operand c) {
     const Mesh& mesh = problem_.mesh;
-    const std::vector<int>& open = problem_.tensors[problem_.product.c].sharding.open;
+    const std::vector<int>& open = problem_.tensors[c].sharding.open;
     std::map<std::vector<int>, std::vector<Region>> sums;  // by coordinates along the other axes
     for (Rank rank = 0; rank < mesh.size(); ++rank) {
-      const Block shard = ShardBlock(problem_, problem_.product.c, rank);
+      const Block shard = ShardBlock(problem_, c, rank);
       if (shard.empty()) continue;
       std::vector<int> coordinates;
       for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis) {

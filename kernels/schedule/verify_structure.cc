@@ -6,6 +6,7 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/footprint.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/verify.h"
 
@@ -93,7 +94,7 @@ class StepCheck {
       return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
                   kWorkspace, problem_.tensors.size() - 1);
     }
-    if (place.buffer != problem_.product.c && use != Use::kRead) {
+    if (!problem_.Writes(place.buffer) && use != Use::kRead) {
       return Fail("writes %s; operands are only read",
                   BufferName(problem_, place.rank, place.buffer));
     }
@@ -157,8 +158,7 @@ class StepCheck {
       }
       // Elements keep their dtype until a multiply has summed them.
       const DType dtype = problem_.tensors[block.operand].dtype;
-      if (place.dtype != dtype &&
-          !(block.operand == problem_.product.c && place.dtype == DType::kF32)) {
+      if (place.dtype != dtype && !(problem_.Writes(block.operand) && place.dtype == DType::kF32)) {
         return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
                     Name(place.dtype), Name(dtype));
       }
@@ -249,15 +249,15 @@ class StepCheck {
   }
 
   absl::Status CheckOut(const Block& c, const Place& out) const {
-    if (out.dtype != problem_.c().dtype) {
+    if (out.dtype != problem_.tensors[c.operand].dtype) {
       return Fail("finishes %s as %s; the operand is %s", BlockName(problem_, c), Name(out.dtype),
-                  Name(problem_.c().dtype));
+                  Name(problem_.tensors[c.operand].dtype));
     }
     return absl::OkStatus();
   }
 
   absl::Status CheckOp(const Multiply& m) const {
-    const Roles made = {m.a.operand, m.b.operand, m.c.operand}, &asked = problem_.product;
+    const Product made = {m.a.operand, m.b.operand, m.c.operand}, &asked = TheProduct(problem_);
     if (made != asked) {
       return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d", made.a,
                   made.b, made.c, asked.a, asked.b, asked.c);
@@ -306,9 +306,9 @@ class StepCheck {
   }
 
   absl::Status CheckOp(const Reduce& reduce) const {
-    if (reduce.c.operand != problem_.product.c) {
+    if (!problem_.Writes(reduce.c.operand)) {
       return Fail("reduces %s, but only operand %d may be reduced", BlockName(problem_, reduce.c),
-                  problem_.product.c);
+                  TheProduct(problem_).c);
     }
     AGMM_RETURN_IF_ERROR(CheckPlaces());
     AGMM_RETURN_IF_ERROR(CheckSum(reduce.into, "into"));

@@ -20,6 +20,7 @@
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
 #include "kernels/cpu/onednn.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 

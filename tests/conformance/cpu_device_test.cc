@@ -4,6 +4,7 @@
 
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/large_pages.h"
 #include "tests/support/hidden_heap.h"
@@ -51,7 +52,7 @@ TEST(CpuDevice, WarmEpochsPackAndAllocateNothing) {
   EXPECT_EQ(after.packs, before.packs + 1);
   EXPECT_EQ(after.allocations, before.allocations + 1);
   EXPECT_EQ(after.packed_bytes, before.packed_bytes);
-  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, Product(a, b)), 0);
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(plan.CountWrong(rank, MatrixProduct(a, b)), 0);
   // Forgotten contents lose their packed copy, too.
   cluster.device(0)->ForgetContents(cluster.heap(0), 0, cluster.heap(0)->size_bytes());
   EXPECT_EQ(cluster.device(0)->counters().packed_bytes, 0);
@@ -89,14 +90,14 @@ TEST(CpuDevice, APlanThatGetsNoScratchIsRefusedAndTheNextOneIsNot) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted) << refused;
   EXPECT_THAT(std::string(refused.message()), testing::HasSubstr("of scratch"));
   PreparedPlan plan(cluster, c.problem(), c.schedule());
-  const TestMatrix a = SmallIntegers(c.problem().m(), c.problem().k(), 1),
-                   b = SmallIntegers(c.problem().k(), c.problem().n(), 2);
+  const TestMatrix a = SmallIntegers(ShapeOf(c.problem()).m, ShapeOf(c.problem()).k, 1),
+                   b = SmallIntegers(ShapeOf(c.problem()).k, ShapeOf(c.problem()).n, 2);
   plan.Fill(a, b);
   Reports reports(2);
   for (Rank rank = 0; rank < 2; ++rank)
     plan.Run(rank, 1, 1, Deadline::After(absl::Seconds(60)), reports.At(rank));
   for (const EpochReport& report : reports.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
-  EXPECT_EQ(plan.CountWrong(0, Product(a, b)), 0);
+  EXPECT_EQ(plan.CountWrong(0, MatrixProduct(a, b)), 0);
 }
 #endif
 

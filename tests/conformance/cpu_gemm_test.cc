@@ -119,7 +119,7 @@ TEST(KernelChoice, BF16ThatIsWidenedIsExactAndItsPackedBIsCountedInF32) {
                   ->Run({a_bytes.data(), kK * SizeOf(DType::kF32), DType::kF32}, packed,
                         {c.data(), kN * SizeOf(DType::kF32), DType::kF32}, worker)
                   .ok());
-  EXPECT_EQ(c, Dense(Product(a, b), DType::kF32));
+  EXPECT_EQ(c, Dense(MatrixProduct(a, b), DType::kF32));
 }
 
 // Whole numbers as `dtype`, rows `pitch_bytes` apart, with poison behind each row.

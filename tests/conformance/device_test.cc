@@ -11,6 +11,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/verify.h"
 #include "tests/conformance/cases.h"
 
@@ -96,10 +97,12 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
   constexpr int kEpochs = 50;
   std::map<PreparedPlan*, TestMatrix> c;
   for (PreparedPlan* plan : {&first, &second}) {
-    const TestMatrix a = SmallIntegers(plan->problem().m(), plan->problem().k(), TestSeed());
-    const TestMatrix b = SmallIntegers(plan->problem().k(), plan->problem().n(), TestSeed() + 1);
+    const TestMatrix a =
+        SmallIntegers(ShapeOf(plan->problem()).m, ShapeOf(plan->problem()).k, TestSeed());
+    const TestMatrix b =
+        SmallIntegers(ShapeOf(plan->problem()).k, ShapeOf(plan->problem()).n, TestSeed() + 1);
     plan->Fill(a, b);
-    c[plan] = Product(a, b);
+    c[plan] = MatrixProduct(a, b);
   }
   Reports reports(kEpochs * 2 * 3);
   // In one order on every rank: each plan's next epoch is queued when its last one is reported, and

@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/ucx_network.h"
 #include "tests/support/patience.h"
@@ -31,9 +32,9 @@ class Endless {
       : plan_(plan), epochs_(epochs), ended_(plan.rank_count()) {
     const Problem& problem = plan.problem();
     for (int i = 0; i < kPeriod; ++i) {
-      a_.push_back(SmallIntegers(problem.m(), problem.k(), TestSeed() + 2 * i));
-      b_.push_back(SmallIntegers(problem.k(), problem.n(), TestSeed() + 2 * i + 1));
-      c_.push_back(Product(a_.back(), b_.back()));
+      a_.push_back(SmallIntegers(ShapeOf(problem).m, ShapeOf(problem).k, TestSeed() + 2 * i));
+      b_.push_back(SmallIntegers(ShapeOf(problem).k, ShapeOf(problem).n, TestSeed() + 2 * i + 1));
+      c_.push_back(MatrixProduct(a_.back(), b_.back()));
     }
   }
   // Returns the number of wrong elements of C over all ranks and epochs, or the first failure.

@@ -12,6 +12,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "kernels/base/deadline.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/support/patience.h"
 
@@ -64,12 +65,12 @@ class Failure : public testing::TestWithParam<DeviceKind> {
   }
 
   void Fill(PreparedPlan& plan) {
-    a_ = SmallIntegers(plan.problem().m(), plan.problem().k(), TestSeed());
-    b_ = SmallIntegers(plan.problem().k(), plan.problem().n(), TestSeed() + 1);
+    a_ = SmallIntegers(ShapeOf(plan.problem()).m, ShapeOf(plan.problem()).k, TestSeed());
+    b_ = SmallIntegers(ShapeOf(plan.problem()).k, ShapeOf(plan.problem()).n, TestSeed() + 1);
     plan.Fill(a_, b_);
   }
   void ExpectProduct(PreparedPlan& plan) {
-    const TestMatrix c = Product(a_, b_);
+    const TestMatrix c = MatrixProduct(a_, b_);
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) EXPECT_EQ(plan.CountWrong(rank, c), 0);
   }
 

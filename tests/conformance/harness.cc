@@ -13,6 +13,7 @@
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/kernel_choice.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/hidden_device.h"
 #ifdef AGMM_HAS_CUDA
 #include "tests/conformance/cuda_kind.h"

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/device/message_slot.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/support/hidden_heap.h"
 

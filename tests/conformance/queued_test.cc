@@ -4,6 +4,7 @@
 #include <atomic>
 
 #include "kernels/base/deadline.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 
 namespace agmm::test {
@@ -18,14 +19,16 @@ TEST_P(Queued, EpochsFollowEachOther) {
   options.threads = c.threads;
   Cluster cluster(kind, c.topology(), options);
   PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
-  const TestMatrix a = SmallIntegers(plan.problem().m(), plan.problem().k(), TestSeed()),
-                   b = SmallIntegers(plan.problem().k(), plan.problem().n(), TestSeed() + 1);
+  const TestMatrix a = SmallIntegers(ShapeOf(plan.problem()).m, ShapeOf(plan.problem()).k,
+                                     TestSeed()),
+                   b = SmallIntegers(ShapeOf(plan.problem()).k, ShapeOf(plan.problem()).n,
+                                     TestSeed() + 1);
   for (Rank rank = 0; rank < plan.rank_count(); ++rank) {
     plan.Write(rank, kA, a);
     plan.Write(rank, kB, b);
     plan.Poison(rank, kC);
   }
-  const TestMatrix product = Product(a, b);
+  const TestMatrix product = MatrixProduct(a, b);
   std::atomic<int64_t> wrong{0};
   Reports reports(kEpochs * plan.rank_count());
   for (uint64_t epoch = 1; epoch <= kEpochs; ++epoch) {

@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 
 namespace agmm::test {
@@ -28,7 +29,8 @@ TEST_P(Random, CIsNearTheProductAndTheSameForEveryAlgorithm) {
     TestMatrix magnitude_a = a, magnitude_b = b;
     for (float& value : magnitude_a.values) value = std::abs(value);
     for (float& value : magnitude_b.values) value = std::abs(value);
-    const TestMatrix exact = Product(a, b), magnitude = Product(magnitude_a, magnitude_b);
+    const TestMatrix exact = MatrixProduct(a, b),
+                     magnitude = MatrixProduct(magnitude_a, magnitude_b);
     std::vector<float> first;
     for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
       for (int chunks : {1, 3, 70}) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/model/history_calls.h"
 

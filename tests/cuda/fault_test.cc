@@ -146,7 +146,7 @@ TEST_P(LostGpu, EndsItsPlansAndNoOthers) {
               ContainsRegex("on GPU 1 failed: CUDA_ERROR_[A-Z_]+.*restart the daemon"));
   for (const EpochReport& report : lost.RunAll(50)) EXPECT_FALSE(report.status.ok());
   for (const EpochReport& report : other.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
-  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(other.CountWrong(rank, Product(a, b)), 0);
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(other.CountWrong(rank, MatrixProduct(a, b)), 0);
   // Stuck work blocks other work that shares its hardware channel.
   if (std::string(GetParam()).find("stuck") != std::string::npos) return;
   const Case alone{"serial", DType::kF32, 1, 1, 1, 40, 12, 20, 1};
@@ -245,7 +245,7 @@ TEST_P(FailedCall, FailsItsEpochAndTheNextPlanIsRight) {
   PreparedPlan again(cluster, c.problem(), c.schedule());
   again.Fill(a, b);
   for (const EpochReport& report : again.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
-  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(again.CountWrong(rank, Product(a, b)), 0);
+  for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(again.CountWrong(rank, MatrixProduct(a, b)), 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, FailedCall,

@@ -68,7 +68,7 @@ class Ctl : public ::testing::Test {
     const TestMatrix a = SmallIntegers(m, k, 1), b = SmallIntegers(k, n, 2);
     Put("X", a, {"--sharding", "[M_x, K]"});
     Put("W", b, {"--sharding", "[K, N_x]"});
-    return Product(a, b);
+    return MatrixProduct(a, b);
   }
   // Submits a job that runs until it is stopped; returns its id.
   std::string SubmitForever() {

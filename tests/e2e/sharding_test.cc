@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "client/agmm.h"
 #include "gtest/gtest.h"
+#include "kernels/schedule/index.h"
 #include "tests/e2e/world.h"
 #include "tests/schedule/shardings.h"
 #include "tests/support/matrix.h"
@@ -65,7 +66,7 @@ TEST_P(Shardings, AreExact) {
     if (kSanitized && below(4) != 0) continue;
     const Shape shape = {1 + below(60), 1 + below(40), 1 + below(70)};
     const TestMatrix a = SmallIntegers(shape.m, shape.k, random()),
-                     b = SmallIntegers(shape.k, shape.n, random()), c = Product(a, b);
+                     b = SmallIntegers(shape.k, shape.n, random()), c = MatrixProduct(a, b);
     // The daemon decides if it can run an option, because its nodes have other ranks.
     std::vector<test::ShardedPlan> plans = test::PlansOf({sharded, shape}, /*thorough=*/true);
     std::shuffle(plans.begin(), plans.end(), random);
@@ -107,7 +108,8 @@ TEST_P(Shardings, AreExact) {
 
 // Blocks of C that begin within short rows, in large messages, to a C that was never written.
 TEST_P(Shardings, NarrowBlocksAreExact) {
-  const TestMatrix a = SmallIntegers(20000, 8, 1), b = SmallIntegers(8, 24, 2), c = Product(a, b);
+  const TestMatrix a = SmallIntegers(20000, 8, 1), b = SmallIntegers(8, 24, 2),
+                   c = MatrixProduct(a, b);
   const Mesh mesh = ParseMesh("x=4").value();
   for (const char* algorithm : {"serial", "ring", "direct"}) {
     SCOPED_TRACE(algorithm);

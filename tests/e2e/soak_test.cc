@@ -71,7 +71,7 @@ class Worker {
       : client_(client), name_(absl::StrCat(number)), random_(seed * 1000 + number), w_(w) {
     for (int64_t rows : {int64_t{1}, int64_t{33}, int64_t{96}}) {
       x_.push_back(SmallIntegers(rows, kK, random_()));
-      product_.push_back(Product(x_.back(), w_));
+      product_.push_back(MatrixProduct(x_.back(), w_));
     }
   }
 
@@ -105,7 +105,7 @@ class Worker {
     const size_t i = random_() % x_.size();
     // New contents each time, so that a stale A is detected.
     x_[i] = SmallIntegers(x_[i].rows, kK, random_());
-    product_[i] = Product(x_[i], w_);
+    product_[i] = MatrixProduct(x_[i], w_);
     TensorSpec spec{.rows = x_[i].rows, .cols = kK, .sharding = "[M_x, K]"};
     const Result<TensorInfo> put =
         client_->Put(Name("X", i), spec, x_[i].values.data(), x_[i].values.size() * sizeof(float));

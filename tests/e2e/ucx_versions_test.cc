@@ -27,7 +27,7 @@ TEST(UcxVersions, TheDistributionsUcxMovesAndMultiplies) {
     const Ran ran = world.Ctl(2, {"matmul", world.Path("A.npy"), world.Path("B.npy"), "--out",
                                   world.Path("C.npy"), "--algorithm", algorithm});
     ASSERT_EQ(ran.exit_code, 0) << ran.err;
-    EXPECT_TRUE(SameBits(ReadNpy(world.Path("C.npy")), Product(a, b))) << algorithm;
+    EXPECT_TRUE(SameBits(ReadNpy(world.Path("C.npy")), MatrixProduct(a, b))) << algorithm;
   }
   // The new generation creates a new transport.
   world.Kill(1);
@@ -36,7 +36,7 @@ TEST(UcxVersions, TheDistributionsUcxMovesAndMultiplies) {
   const Ran ran = world.Ctl(
       0, {"matmul", world.Path("A.npy"), world.Path("B.npy"), "--out", world.Path("C.npy")});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
-  EXPECT_TRUE(SameBits(ReadNpy(world.Path("C.npy")), Product(a, b)));
+  EXPECT_TRUE(SameBits(ReadNpy(world.Path("C.npy")), MatrixProduct(a, b)));
   const Ran shown = world.Ctl(0, {"job", "show", "1"});
   EXPECT_THAT(shown.out, HasSubstr("ucx 1."));
   EXPECT_THAT(shown.out, Not(HasSubstr("ucx " AGMM_UCX_VERSION)));

@@ -56,7 +56,7 @@ class Warm : public ::testing::Test {
     if (!check) return;
     TestMatrix got{rows, kN, std::vector<float>(rows * kN, -1)};
     ExpectOk(client_->Get(y, got.values.data(), got.values.size() * sizeof(float)).status());
-    EXPECT_TRUE(SameBits(got, Product(a, w_)));
+    EXPECT_TRUE(SameBits(got, MatrixProduct(a, w_)));
   }
 
   Work Done() {
@@ -162,7 +162,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
     ExpectOk(
         client_->Get(absl::StrCat("Y", i), got.values.data(), got.values.size() * sizeof(float))
             .status());
-    EXPECT_TRUE(SameBits(got, Product(x, b[i]))) << i;
+    EXPECT_TRUE(SameBits(got, MatrixProduct(x, b[i]))) << i;
   }
 }
 

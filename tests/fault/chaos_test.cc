@@ -177,7 +177,7 @@ class Load {
               .status();
         }))
       return false;
-    EXPECT_TRUE(SameBits(c, agmm::Product(a, b)));
+    EXPECT_TRUE(SameBits(c, MatrixProduct(a, b)));
     tally_->Product();
     return true;
   }

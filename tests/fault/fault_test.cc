@@ -97,7 +97,7 @@ class Fault : public ::testing::Test {
   }
 
   const TestMatrix a_ = SmallIntegers(130, 67, 1), b_ = SmallIntegers(67, 90, 2),
-                   want_ = Product(a_, b_);
+                   want_ = MatrixProduct(a_, b_);
   World world_;
 };
 

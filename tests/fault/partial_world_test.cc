@@ -64,7 +64,7 @@ TEST_F(PartialWorld, TensorsOnTheOtherNodesKeepTheirBitsThroughLossesAndReturns)
       Holds(node, absl::StrCat("A", on_left), a);
     }
     ASSERT_NO_FATAL_FAILURE(Succeeds(left, submit(on_left, c)));
-    Holds(left, c, Product(a, b));
+    Holds(left, c, MatrixProduct(a, b));
     const Ran missing =
         Ctl(0, {"tensor", "fill", "T", "--shape", "8x8", "--ranks", absl::StrCat("0,", lost)});
     EXPECT_EQ(missing.exit_code, kUnavailable);
@@ -75,13 +75,13 @@ TEST_F(PartialWorld, TensorsOnTheOtherNodesKeepTheirBitsThroughLossesAndReturns)
     world_.Start(lost);
     ASSERT_TRUE(world_.WaitReady(0));
     Holds(lost, absl::StrCat("A", on_left), a);
-    Holds(lost, c, Product(a, b));
+    Holds(lost, c, MatrixProduct(a, b));
     Succeeds(0, {"tensor", "rm", c});
     ASSERT_NO_FATAL_FAILURE(put(on_left, absl::StrCat("0,", left)));
     ASSERT_NO_FATAL_FAILURE(put(on_lost, absl::StrCat("0,", lost)));
   }
   Succeeds(1, submit("02", "C"));
-  Holds(1, "C", Product(a, b));
+  Holds(1, "C", MatrixProduct(a, b));
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "tests/fuzz/product.h"
 
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "tests/fuzz/fuzz.h"

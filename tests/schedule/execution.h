@@ -11,6 +11,7 @@
 #include <random>
 #include <vector>
 
+#include "kernels/schedule/index.h"
 #include "tests/schedule/interleave.h"
 
 namespace agmm::test {
@@ -264,7 +265,7 @@ class Execution {
         if (expected == nullptr) {
           std::memcpy(&value, &kPoison, sizeof(value));
         } else {
-          const float& right = (*expected)[row * problem_.n() + col];
+          const float& right = (*expected)[row * ShapeOf(problem_).n + col];
           if (std::memcmp(&value, &right, sizeof(value)) != 0) wrong_ = true;
         }
       });

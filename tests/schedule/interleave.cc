@@ -2,6 +2,7 @@
 
 #include <cstdint>
 
+#include "kernels/schedule/index.h"
 #include "tests/schedule/execution.h"
 
 namespace agmm::test {
@@ -35,7 +36,7 @@ int64_t Priority(const Strategy& strategy, const TaskId& id) {
 Interleaver::Interleaver(const Problem& problem, const Schedule& schedule, int epochs)
     : problem_(problem), schedule_(schedule), epochs_(epochs) {
   std::mt19937_64 random(1);
-  const int64_t m = problem.m(), n = problem.n(), k = problem.k();
+  const int64_t m = ShapeOf(problem).m, n = ShapeOf(problem).n, k = ShapeOf(problem).k;
   // One more than runs, because the environment also writes after the last epoch.
   for (int epoch = 0; epoch <= epochs; ++epoch) {
     std::vector<float> a(m * k), b(k * n), c(m * n, 0);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/questions.h"
 #include "kernels/schedule/verify.h"
@@ -191,7 +192,7 @@ Schedule ReadsLate(const Problem& problem, bool late) {
   };
   const auto product = [&](Rank rank, Range rows, const Place& a_place) {
     Multiply multiply;
-    multiply.a = {kA, rows, {0, problem.k()}};
+    multiply.a = {kA, rows, {0, ShapeOf(problem).k}};
     multiply.b = ShardBlock(problem, kB, rank);
     multiply.c = {kC, rows, multiply.b.cols};
     multiply.a_place = a_place;
@@ -200,7 +201,7 @@ Schedule ReadsLate(const Problem& problem, bool late) {
     return multiply;
   };
   const auto own = [&](Rank rank, int64_t row) {
-    const Block block = {kA, {row, row + 1}, {0, problem.k()}};
+    const Block block = {kA, {row, row + 1}, {0, ShapeOf(problem).k}};
     return product(rank, block.rows, ResidentPlace(problem, block, rank));
   };
   Schedule schedule;

@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/access.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"

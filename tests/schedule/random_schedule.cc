@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "tests/schedule/schedule_builder.h"
 
@@ -77,7 +78,7 @@ class Generator {
   }
 
   void DrawWork() {
-    const std::vector<Range> slabs = Cut({0, problem_.k()}, 4);
+    const std::vector<Range> slabs = Cut({0, ShapeOf(problem_).k}, 4);
     for (Rank owner = 0; owner < problem_.mesh.size(); ++owner) {
       const Block shard = ShardBlock(problem_, kA, owner);
       if (shard.empty()) continue;

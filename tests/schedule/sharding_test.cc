@@ -14,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/interleave.h"

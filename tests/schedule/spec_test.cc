@@ -6,6 +6,7 @@
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -46,9 +47,9 @@ TEST(Spec, NamesAreFree) {
   ASSERT_TRUE(problem.ok()) << problem.status();
   EXPECT_EQ(problem->tensors[kA].name, "act");
   EXPECT_EQ(problem->tensors[kB].col_dim, "J");
-  EXPECT_EQ(problem->m(), 6);
-  EXPECT_EQ(problem->n(), 12);
-  EXPECT_EQ(problem->k(), 24);
+  EXPECT_EQ(ShapeOf(*problem).m, 6);
+  EXPECT_EQ(ShapeOf(*problem).n, 12);
+  EXPECT_EQ(ShapeOf(*problem).k, 24);
 }
 
 TEST(Spec, SpacesMeanNothing) {

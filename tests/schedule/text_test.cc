@@ -9,6 +9,7 @@
 #include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "tests/schedule/text_parse.h"

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/schedule.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/verify_fixture.h"
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "kernels/schedule/index.h"
 #include "tests/schedule/verify_fixture.h"
 
 namespace agmm::test {

@@ -77,7 +77,7 @@ TestMatrix Rounded(TestMatrix matrix, DType dtype) {
   return matrix;
 }
 
-TestMatrix Product(const TestMatrix& a, const TestMatrix& b) {
+TestMatrix MatrixProduct(const TestMatrix& a, const TestMatrix& b) {
   TestMatrix c{a.rows, b.cols, std::vector<float>(a.rows * b.cols)};
   std::vector<double> sums(b.cols);
   for (int64_t row = 0; row < c.rows; ++row) {

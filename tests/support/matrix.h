@@ -27,7 +27,7 @@ TestMatrix Normal(int64_t rows, int64_t cols, uint64_t seed);
 // Returns `matrix` rounded to `dtype`.
 TestMatrix Rounded(TestMatrix matrix, DType dtype);
 // a * b in double precision, rounded to f32.
-TestMatrix Product(const TestMatrix& a, const TestMatrix& b);
+TestMatrix MatrixProduct(const TestMatrix& a, const TestMatrix& b);
 
 // Same shape, same bits.
 ::testing::AssertionResult SameBits(const TestMatrix& got, const TestMatrix& want);

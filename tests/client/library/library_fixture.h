@@ -41,7 +41,7 @@ class LibraryTest : public ::testing::Test {
     return SmallIntegers(1, count, seed).values;
   }
   static std::vector<float> Product(const std::vector<float>& a, const std::vector<float>& b) {
-    return agmm::Product({kM, kK, a}, {kK, kN, b}).values;
+    return MatrixProduct({kM, kK, a}, {kK, kN, b}).values;
   }
   static int64_t BytesIn(const std::vector<float>& values) { return values.size() * 4; }
   static TensorSpec SpecA() { return {.rows = kM, .cols = kK, .sharding = "[M_x, K]"}; }

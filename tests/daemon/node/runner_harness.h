@@ -20,6 +20,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/reason.h"
 #include "kernels/cpu/cpu_device.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
@@ -348,7 +349,7 @@ class RunnerWorld {
       for (int64_t row = shard.rows.begin; row < shard.rows.end; ++row) {
         for (int64_t col = shard.cols.begin; col < shard.cols.end; ++col) {
           float sum = 0, found = 0;
-          for (int64_t i = 0; i < problem.k(); ++i)
+          for (int64_t i = 0; i < ShapeOf(problem).k; ++i)
             sum += ValueOf(kA, row, i) * ValueOf(kB, i, col);
           ConvertToF32(problem.tensors[kC].dtype, At(problem, kC, rank, row, col), &found, 1);
           wrong += found != sum;

@@ -6,6 +6,7 @@
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
+#include "kernels/schedule/index.h"
 #include "tests/daemon/node/runner_harness.h"
 #include "tests/support/patience.h"
 
@@ -303,7 +304,7 @@ TEST_F(StalledRunner, AMessageThatComesBeforeItsLaunchWaitsForIt) {
   const Block shard = ShardBlock(problem_, kA, 1);
   for (int64_t row = 0; row < to.rows; ++row) {
     auto* out = reinterpret_cast<float*>(to.data + row * to.pitch_bytes);
-    for (int64_t col = 0; col < problem_.k(); ++col)
+    for (int64_t col = 0; col < ShapeOf(problem_).k; ++col)
       out[col] = world_.ValueOf(kA, shard.rows.begin + row, col);
   }
   receiver_->Arrived(1, message, arrival, absl::OkStatus());

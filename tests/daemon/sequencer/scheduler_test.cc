@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "kernels/base/reason.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/problem.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
 

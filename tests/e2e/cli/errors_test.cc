@@ -148,7 +148,7 @@ TEST_F(OneNode, AFullHeapReportsFreeBytesAndAllocatesNothing) {
       0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out", world_.Path("C.npy")});
   EXPECT_EQ(ran.exit_code, 0) << ran.err;
   EXPECT_TRUE(SameBits(ReadNpy(world_.Path("C.npy")),
-                       Product(SmallIntegers(8, 8, 1), SmallIntegers(8, 8, 2))));
+                       MatrixProduct(SmallIntegers(8, 8, 1), SmallIntegers(8, 8, 2))));
 }
 
 TEST_F(OneNode, AnAddressInUseIsNamed) {

@@ -67,7 +67,7 @@ TEST_P(MatmulOn, SmallIntegersAreExactWithEveryAlgorithm) {
   for (const Case& c :
        {Case{1, 61, 333}, Case{97, 61, 333}, Case{1000, 61, 333}, Case{5, 3, 7}, Case{1, 1, 1}}) {
     const TestMatrix a = SmallIntegers(c.m, c.k, seed), b = SmallIntegers(c.k, c.n, seed + 1);
-    const TestMatrix want = Product(a, b);
+    const TestMatrix want = MatrixProduct(a, b);
     std::vector<std::vector<std::string>> asked = {{"--algorithm", "serial"},
                                                    {"--algorithm", "ring", "--chunks", "3"},
                                                    {"--algorithm", "direct", "--chunks", "2"},
@@ -93,7 +93,7 @@ TEST_P(MatmulOn, PeerLoadsReachNoOtherNode) {
 TEST_P(MatmulOn, ConcurrentClientsDoNotInterfere) {
   const int nodes = std::get<0>(GetParam());
   const TestMatrix a = SmallIntegers(97, 333, 1), b = SmallIntegers(333, 61, 2),
-                   want = Product(a, b);
+                   want = MatrixProduct(a, b);
   WriteNpy(world_.Path("A.npy"), a);
   WriteNpy(world_.Path("B.npy"), b);
   std::vector<std::unique_ptr<Process>> clients;
@@ -112,7 +112,7 @@ TEST_P(MatmulOn, NarrowTypesRoundTheExactSumOnce) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   const TestMatrix a = SmallIntegers(33, 150, seed), b = SmallIntegers(150, 41, seed + 1);
-  const TestMatrix want = Product(a, b);
+  const TestMatrix want = MatrixProduct(a, b);
   EXPECT_TRUE(
       SameBits(Multiply(a, b, DType::kF32, {"--dtype", "bf16"}), Rounded(want, DType::kBF16)));
   EXPECT_TRUE(
@@ -135,7 +135,7 @@ TEST_P(MatmulOn, CompareGivesConsistentFigures) {
   const int ranks = std::get<0>(GetParam()) * std::get<1>(GetParam());
   const TestMatrix a = SmallIntegers(64, 48, 7), b = SmallIntegers(48, 40, 8);
   EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--compare", "--repeat", "3", "--json"}),
-                       Product(a, b)));
+                       MatrixProduct(a, b)));
   const Json json = Json::parse(last_.out, nullptr, /*allow_exceptions=*/false);
   ASSERT_TRUE(json.is_object()) << last_.out;
   EXPECT_EQ(json["mesh"], absl::StrCat("x=", ranks));
