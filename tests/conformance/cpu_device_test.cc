@@ -2,9 +2,13 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/schedule/index.h"
+#include "kernels/schedule/plan_hash.h"
+#include "kernels/schedule/verify.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/large_pages.h"
 #include "tests/support/hidden_heap.h"
@@ -59,6 +63,34 @@ TEST(CpuDevice, WarmEpochsPackAndAllocateNothing) {
   plan.RunAll(epoch++, 2);
   EXPECT_EQ(cluster.device(0)->counters().packs, after.packs + 1);
   EXPECT_EQ(cluster.device(0)->counters().packed_bytes, before.packed_bytes);
+}
+
+TEST(CpuDevice, AnOperandThatNoOperationUsesIsLeftAsItIs) {
+  for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
+    const int nodes = algorithm == std::string("peer") ? 1 : 2;
+    const Case c{algorithm, DType::kF32, 4, nodes, 1, 40, 12, 20, 1};
+    Problem problem = c.problem();
+    const Schedule three = *Plan(problem, c.topology(), {algorithm, 1});
+    problem.tensors.push_back({"D", "P", "Q", 30, 7, DType::kBF16, {{0}, {}}});
+    const Operand unused = 3;
+    const absl::StatusOr<Schedule> schedule = Plan(problem, c.topology(), {algorithm, 1});
+    ASSERT_TRUE(schedule.ok()) << schedule.status();
+    EXPECT_EQ(schedule->ranks, three.ranks);
+    EXPECT_NE(PlanHash(problem, *schedule), PlanHash(c.problem(), three));
+    EXPECT_EQ(Verify(problem, c.topology(), *schedule), absl::OkStatus());
+
+    Cluster cluster(CpuKind(), c.topology());
+    PreparedPlan plan(cluster, problem, *schedule);
+    const TestMatrix a = SmallIntegers(c.m, c.k, 1), b = SmallIntegers(c.k, c.n, 2),
+                     d = SmallIntegers(30, 7, 3);
+    plan.Fill(a, b);
+    for (Rank rank = 0; rank < 4; ++rank) plan.Write(rank, unused, d);
+    for (const EpochReport& report : plan.RunAll(1)) EXPECT_EQ(report.status, absl::OkStatus());
+    for (Rank rank = 0; rank < 4; ++rank) {
+      EXPECT_EQ(plan.CountWrong(rank, MatrixProduct(a, b)), 0) << algorithm;
+      EXPECT_EQ(plan.CountWrong(rank, d, unused), 0) << algorithm;
+    }
+  }
 }
 
 TEST(CpuDevice, DescribesItself) {

@@ -223,11 +223,11 @@ std::vector<std::byte> PreparedPlan::ReadShard(Rank rank, Operand operand) const
   return bytes;
 }
 
-int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole) const {
-  const Tensor& tensor = problem_.tensors[kC];
-  const Block shard = ShardBlock(problem_, kC, rank);
+int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole, Operand operand) const {
+  const Tensor& tensor = problem_.tensors[operand];
+  const Block shard = ShardBlock(problem_, operand, rank);
   const int64_t bytes = SizeOf(tensor.dtype);
-  const std::vector<std::byte> shard_bytes = ReadShard(rank, kC);
+  const std::vector<std::byte> shard_bytes = ReadShard(rank, operand);
   std::vector<std::byte> expected(shard.cols.size() * bytes);
   int64_t wrong = 0;
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
@@ -255,7 +255,8 @@ void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
 void PreparedPlan::Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,
                        Executor::DoneCallback done) {
   Operands operands = operands_;
-  operands.versions = {epoch, b_version, epoch};
+  operands.versions.assign(problem_.tensors.size(), epoch);
+  operands.versions[kB] = b_version;
   {
     std::lock_guard lock(mutex_);
     ++running_;

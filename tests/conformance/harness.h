@@ -11,6 +11,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/device/device.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "tests/conformance/loopback_transport.h"
 #include "tests/support/matrix.h"
@@ -96,9 +97,9 @@ class PreparedPlan {
   void Fill(const TestMatrix& a, const TestMatrix& b);
   // Fills A and B on the devices with uniform values from `seed`.
   void FillInputs(uint64_t seed);
-  // Returns the number of elements of the rank's C that differ in bits from `whole`, rounded to C's
-  // dtype.
-  int64_t CountWrong(Rank rank, const TestMatrix& whole) const;
+  // Returns the number of elements of the rank's shard that differ in bits from `whole`, rounded to
+  // the operand's dtype.
+  int64_t CountWrong(Rank rank, const TestMatrix& whole, Operand operand = kC) const;
   // Copies the shard of C that `rank` holds into `whole`.
   void ReadC(Rank rank, TestMatrix* whole) const;
 

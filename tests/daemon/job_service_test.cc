@@ -212,6 +212,22 @@ class JobServiceTest : public testing::Test {
   std::unique_ptr<v1::JobService::Stub> jobs_[2];
 };
 
+TEST_F(JobServiceTest, AJobMayHaveOperandsThatNoOperationUses) {
+  Fill("D", "[P, Q_x]");
+  v1::SubmitJobRequest request = Request("Y");
+  request.clear_tensors();
+  for (const auto& [operand, tensor] : {std::pair("A", "A"), {"B", "B"}, {"C", "Z"}, {"D", "D"}}) {
+    v1::OperandTensor* bound = request.add_operands();
+    bound->set_name(operand);
+    bound->mutable_tensor()->set_name(tensor);
+  }
+  const v1::Job four = Wait(Submit(request)), three = Wait(Submit(Request("Y")));
+  EXPECT_EQ(four.state(), v1::Job::STATE_SUCCEEDED) << four.error().message();
+  EXPECT_EQ(four.operands_size(), 4);
+  EXPECT_EQ(three.operands_size(), 3);
+  EXPECT_NE(four.plan_hash(), three.plan_hash());
+}
+
 TEST_F(JobServiceTest, AThousandWatchersSeeEveryEventAndCostNoThreads) {
   ExpectJobsRun();
   auto held = std::make_unique<Armed>("executor.hold_rank_1");

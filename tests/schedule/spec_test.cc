@@ -257,6 +257,37 @@ TEST(TensorText, IsOneOperandWithoutAName) {
       HasSubstr("N of the tensor is 0"));
 }
 
+TEST(Spec, OnlyOneProductOfThreeOperandsIsPlanned) {
+  const Problem problem = *ProblemOf("A[M_x, K] * B[K, N] -> C[M, N]");
+  EXPECT_TRUE(Validate(problem).ok());
+  EXPECT_THAT(problem.Inputs(), testing::ElementsAre(kA, kB));
+  EXPECT_THAT(problem.Results(), testing::ElementsAre(kC));
+  const auto code = [&](std::vector<Operation> operations) {
+    Problem other = problem;
+    other.operations = std::move(operations);
+    return Validate(other).code();
+  };
+  const Operation product = problem.operations[0];
+  EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({product, product}), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(code({Collective{kC, kA}}), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(code({product, Collective{kC, kA}}), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(code({Product{kA, kB, 3}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Product{-1, kB, kC}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Product{kA, kA, kC}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({Product{kB, kA, kC}}), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Spec, AnOperandThatNoOperationUsesIsNamedBehindThem) {
+  Problem problem = *ProblemOf("A[M_x, K] * B[K, N] -> C[M, N]");
+  const std::string sizes = SizesText(problem);
+  problem.tensors.push_back({"D", "P", "Q", 6, 5, DType::kBF16, {{0}, {}}});
+  EXPECT_EQ(Validate(problem), absl::OkStatus());
+  EXPECT_THAT(problem.Inputs(), testing::ElementsAre(kA, kB, 3));
+  EXPECT_EQ(SpecText(problem), "A[M_x, K] * B[K, N] -> C[M, N], D[P_x, Q]");
+  EXPECT_EQ(SizesText(problem).replace(SizesText(problem).find(", D 6x5 bf16"), 12, ""), sizes);
+}
+
 TEST(Spec, AMoveIsNotPlannedYet) {
   const absl::Status move = ProblemOf("A[M, K] -> B[M, K]").status();
   EXPECT_EQ(move.code(), absl::StatusCode::kUnimplemented);

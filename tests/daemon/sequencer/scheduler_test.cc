@@ -192,6 +192,48 @@ TEST_F(SchedulerTest, OperandsAreBoundByNameInAnyOrder) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("operand B, but no tensor"));
 }
 
+TEST_F(SchedulerTest, AnOperandThatNoOperationUsesIsBoundLikeAnInput) {
+  const Operands3 t = MakeOperands();
+  const uint64_t d = Ready("[M, N_x]", 32, 16);
+  const auto with = [&](uint64_t fourth) {
+    v1::SubmitJobRequest request = Request(t);
+    request.clear_tensors();
+    for (const auto& [name, id] : {std::pair("D", fourth), {"A", t.a}, {"B", t.b}, {"C", t.c}}) {
+      v1::OperandTensor* operand = request.add_operands();
+      operand->set_name(name);
+      operand->mutable_tensor()->set_tensor_id(id);
+    }
+    return request;
+  };
+  const absl::StatusOr<v1::Job> job = Submit(with(d));
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_THAT(job->tensor_ids(), ElementsAre(t.a, t.b, t.c, d));
+  ASSERT_EQ(job->operands_size(), 4);
+  EXPECT_EQ(job->operands(3).spec().sharding(), "[M, N_x]");
+  EXPECT_FALSE(job->operands(3).written());
+  AnswerPrepared();
+  const auto launched = Take(v1::Command::kLaunchJob);
+  ASSERT_EQ(launched.size(), 2u);
+  EXPECT_EQ(launched[0].command.launch_job().offset_bytes_size(), 4);
+  EXPECT_EQ(launched[0].command.launch_job().versions_size(), 4);
+
+  // A job that writes it waits.
+  const uint64_t writer =
+      SubmitOk(Request({Ready("[M_x, K]", 32, 8), Ready("[K, N_x]", 8, 16), d}));
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), IsEmpty());
+  DoneEverywhere(job->job_id());
+  EXPECT_THAT(Launched(), ElementsAre(writer));
+
+  const absl::Status empty = Submit(with(Create("[P_x, Q]", 32, 16))).status();
+  EXPECT_EQ(empty.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(empty.message()), HasSubstr("stands for D and has no contents"));
+  EXPECT_EQ(Submit(with(t.c)).status().code(), Code::kInvalidArgument) << "C is written";
+  const absl::Status elsewhere = Submit(with(Ready("[P_x, Q]", 32, 16, MeshOf(1)))).status();
+  EXPECT_EQ(elsewhere.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("stands for D, which is"));
+}
+
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
   const Operands3 t = MakeOperands();
   const uint64_t write = BeginWrite(t.a);
