@@ -80,7 +80,9 @@ TEST(Routes, ReversedSendFromEachRankOnceBehindAllThatItReceives) {
     for (const Hop& hop : Reversed(hops)) {
       ASSERT_FALSE(sent.count(hop.to)) << "rank " << hop.to << " receives behind its send";
       const auto last = received.find(hop.from);
-      if (last != received.end()) EXPECT_GT(hop.step, last->second);
+      if (last != received.end()) {
+        EXPECT_GT(hop.step, last->second);
+      }
       EXPECT_TRUE(sent.emplace(hop.from, hop.step).second) << "rank " << hop.from;
       received[hop.to] = std::max(received[hop.to], hop.step);
     }
