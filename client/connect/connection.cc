@@ -5,6 +5,7 @@
 #include <mutex>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/readable.h"
 #include "kernels/base/deadline.h"
@@ -211,10 +212,12 @@ absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& reques
   AGMM_RETURN_IF_ERROR(CheckReadable(request));
   Options options{.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()};
   // Names mean the same to every sequencer, but ids do not.
-  if (std::any_of(request.tensors().begin(), request.tensors().end(),
-                  [](const v1::TensorRef& ref) { return ref.has_tensor_id(); })) {
-    options.sequencer = sequencer;
-  }
+  const bool by_id = absl::c_any_of(request.tensors(),
+                                    [](const v1::TensorRef& ref) { return ref.has_tensor_id(); }) ||
+                     absl::c_any_of(request.operands(), [](const v1::OperandTensor& operand) {
+                       return operand.tensor().has_tensor_id();
+                     });
+  if (by_id) options.sequencer = sequencer;
   return Run(options, jobs_, &Jobs::SubmitJob, request);
 }
 

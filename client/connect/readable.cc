@@ -33,6 +33,10 @@ absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckText("spec", request.spec()));
   AGMM_RETURN_IF_ERROR(CheckText("algorithm", request.options().algorithm()));
   for (const v1::TensorRef& tensor : request.tensors()) AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
+  for (const v1::OperandTensor& operand : request.operands()) {
+    AGMM_RETURN_IF_ERROR(CheckText("the name of an operand", operand.name()));
+    AGMM_RETURN_IF_ERROR(CheckReadable(operand.tensor()));
+  }
   if (const size_t bytes = request.ByteSizeLong(); bytes > kMaxJobBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the job's request has %d bytes, the limit is %d; use a shorter spec and "

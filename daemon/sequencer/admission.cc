@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
@@ -74,9 +75,9 @@ absl::Status CheckResults(const JobSpec& job, const Catalog& catalog) {
   return absl::OkStatus();
 }
 
-// The tensors that the request gives the operands. Adds to `operands` those of the request that the
-// spec does not have, without dimensions: no operation uses them. Counts and names were checked on
-// arrival.
+// The tensors that the request gives the operands. Counts and names were checked on arrival. The
+// notation has no operands that no operation uses, so only tests add some to `operands`, without
+// dimensions.
 absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobRequest& request,
                                                             std::vector<Tensor>* operands) {
   std::vector<const v1::TensorRef*> refs(operands->size());
@@ -88,6 +89,10 @@ absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobR
     });
     const size_t index = known - operands->begin();
     if (known == operands->end()) {
+      if (!AGMM_FAILPOINT("admission.spare_operands")) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "the spec has no operand \"%s\"; name its operands only", given.name()));
+      }
       operands->emplace_back().name = given.name();
       refs.emplace_back();
     }

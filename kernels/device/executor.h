@@ -74,7 +74,8 @@ class Executor {
   // executor, because its slots are then undefined. Epochs that began are reported one after the
   // other, in their order, but the next epoch of the device may begin before `done` has run. A
   // caller that examines an epoch's operands in `done` must therefore queue the next epoch from
-  // there.
+  // there. While `done` runs, other epochs of the device may stand still, so it must not wait.
+  // It must not destroy this executor either.
   virtual void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                    DoneCallback done) = 0;
 

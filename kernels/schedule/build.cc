@@ -25,7 +25,7 @@ struct Placed {
 };
 
 // A place in the workspace for a block that a rank computes for others.
-struct BesideShard {
+struct StagingPlace {
   Place place;
   int first = 0;  // index in `computes` of the first step that writes there
 };
@@ -39,7 +39,7 @@ struct RankSteps {
   // By chunk of the result, or -1 for all of it: the slot that is raised when the rank has computed
   // it, and its place if that is not in the shard.
   absl::flat_hash_map<int, Slot> made;
-  absl::flat_hash_map<int, BesideShard> beside_shard;
+  absl::flat_hash_map<int, StagingPlace> staging;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   SendLanes send_lanes;
@@ -74,7 +74,7 @@ class Builder {
       AddMultiplies(rank, CellsOf(problem_, movements_, taking, work_.parts[rank], rank));
     }
     AddSends();
-    for (const Placed& placed : placed_) TellReaders(placed);
+    for (const Placed& placed : placed_) AddReaderJoins(placed);
     return Assemble();
   }
 
@@ -147,7 +147,7 @@ class Builder {
         chunk >= 0 ? result.movement.chunks().list[chunk].block : NeededAt(result, rank);
     if (Intersect(shard, whole) == whole) return ResidentPlace(problem_, block, rank);
     RankSteps& mine = ranks_[rank];
-    const auto [at, added] = mine.beside_shard.try_emplace(chunk);
+    const auto [at, added] = mine.staging.try_emplace(chunk);
     if (added) at->second = {Allocate(rank, whole), static_cast<int>(mine.computes.size())};
     return PlaceWithin(whole, at->second.place, block);
   }
@@ -341,7 +341,7 @@ class Builder {
     // The next epoch's multiply may overwrite the place only after this send has read it.
     if (placed.is_made() && from.buffer == kWorkspace) {
       step.signals.push_back(resources_.NewSlot(hop.from));
-      const int first = sender.beside_shard.at(made).first;
+      const int first = sender.staging.at(made).first;
       sender.computes[first].waits.push_back({step.signals.back(), 1});
     }
     step.op = Transfer{block, from, {arrival.place}, carrier};
@@ -349,7 +349,7 @@ class Builder {
   }
 
   // Adds joins that tell other ranks of the node about arrivals that they read in place.
-  void TellReaders(const Placed& input) {
+  void AddReaderJoins(const Placed& input) {
     std::map<int, Step> joins;  // by arrival
     for (const PlacedChunk& arrival : input.arrivals) {
       if (arrival.in_place && arrival.reads >= 0)

@@ -151,6 +151,7 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
 
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe) {
+  AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
   AGMM_RETURN_IF_ERROR(CheckNoSum(problem, recipe.split));
   const Algorithm& algorithm = *recipe.algorithm;
   const Demands demands =

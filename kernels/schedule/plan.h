@@ -62,6 +62,9 @@ PlanOptions GatherAlone();
 // gets the bytes that its ranks need and none of them has, once.
 int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split);
 
+// Checks that the topology has the ranks of the problem. Errors: INVALID_ARGUMENT.
+absl::Status CheckTopology(const Problem& problem, const Topology& topology);
+
 struct ResolvedOptions {
   Recipe recipe;
   std::string why;  // one sentence about the choices; empty if all requested options were kept
@@ -82,8 +85,8 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
 PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
 
 // Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors:
-// UNIMPLEMENTED for a split that needs a sum, and RESOURCE_EXHAUSTED for a workspace that is too
-// large.
+// INVALID_ARGUMENT for a topology of other ranks, UNIMPLEMENTED for a split that needs a sum, and
+// RESOURCE_EXHAUSTED for a workspace that is too large.
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe);
 // Resolves the options and plans by their recipe. Errors: INVALID_ARGUMENT for an invalid problem,

@@ -316,6 +316,15 @@ void FitSteps(const Problem& problem, const Topology& topology, const PlanOption
 
 }  // namespace
 
+absl::Status CheckTopology(const Problem& problem, const Topology& topology) {
+  if (topology.rank_count() != problem.mesh.size()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the topology has %s and mesh %s has %d", Counted(topology.rank_count(), "rank"),
+        problem.mesh.ToString(), problem.mesh.size()));
+  }
+  return CheckIslands(topology);
+}
+
 Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe recipe,
                    std::initializer_list<int Recipe::*> which) {
   for (int Recipe::*pieces : which) {
@@ -327,12 +336,7 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
 
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked) {
-  if (topology.rank_count() != problem.mesh.size()) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "the topology has %s and mesh %s has %d", Counted(topology.rank_count(), "rank"),
-        problem.mesh.ToString(), problem.mesh.size()));
-  }
-  AGMM_RETURN_IF_ERROR(CheckIslands(topology));
+  AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
   if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
     const std::vector<std::string> all = AlgorithmNames();
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -45,7 +45,8 @@ std::vector<Hop> HierarchicalRoute(const Spread& spread);
 std::vector<Hop> TorusRoute(const Spread& spread);
 
 // The same hops backwards, the last hop first, with steps mirrored between the first and the last
-// step: the way in which the parts of a sum reach the rank that would spread a chunk by `hops`.
+// step: the way in which the parts of a sum reach the rank that would spread a chunk by `hops`. No
+// planner makes sums yet.
 // Every other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals
 // `hops`.
 std::vector<Hop> Reversed(std::vector<Hop> hops);

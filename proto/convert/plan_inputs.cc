@@ -103,11 +103,12 @@ absl::StatusOr<Recipe> FromProto(const v1::Recipe& recipe, const Mesh& mesh) {
   result.k_chunks = recipe.k_chunk_count();
   result.workspace_shards = recipe.workspace_shard_count();
   if (std::min(result.chunks, result.k_chunks) < 1 || result.workspace_shards < 0 ||
+      result.workspace_shards == 1 ||
       std::max({result.chunks, result.k_chunks, result.workspace_shards}) > kMaxChunks) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "a recipe has %d chunks, %d along K and a workspace of %d shards; from 1, 1 and 0 to %d "
-        "are possible",
-        result.chunks, result.k_chunks, result.workspace_shards, kMaxChunks));
+        "a recipe has %d chunks, %d along K and a workspace of %d shards; chunks are from 1 to %d, "
+        "and a workspace has 0 shards or from 2 to %d",
+        result.chunks, result.k_chunks, result.workspace_shards, kMaxChunks, kMaxChunks));
   }
   result.carried = recipe.carried();
   result.transfers_only = recipe.transfers_only();

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <functional>
+#include <iostream>
 
 #include "absl/status/statusor.h"
 #include "kernels/base/deadline.h"
@@ -160,7 +161,12 @@ INSTANTIATE_TEST_SUITE_P(All, EpochsOverUcx,
 void ExpectMixed(const DeviceKind& kind, const std::function<absl::StatusOr<int64_t>()>& epochs) {
   if (kind.name == "cuda_model") {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
-    EXPECT_DEATH(Eventually([&] { return !epochs().ok(); }), "race");
+    const auto fails = [&] {
+      const absl::Status status = epochs().status();
+      if (!status.ok()) std::cerr << status << "\n";
+      return !status.ok();
+    };
+    EXPECT_DEATH(Eventually(fails), "race");
     return;
   }
   absl::StatusOr<int64_t> wrong = 0;

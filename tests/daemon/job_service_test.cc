@@ -213,6 +213,7 @@ class JobServiceTest : public testing::Test {
 };
 
 TEST_F(JobServiceTest, AJobMayHaveOperandsThatNoOperationUses) {
+  const Armed spare("admission.spare_operands");
   Fill("D", "[P, Q_x]");
   v1::SubmitJobRequest request = Request("Y");
   request.clear_tensors();

@@ -27,6 +27,13 @@ TEST(Runner, ANodePlansWithTheIslandsThatItIsGiven) {
       report->plan_prepared().error().message(),
       testing::AllOf(testing::HasSubstr("node 0 planned "),
                      testing::HasSubstr("but the sequencer planned " + command.plan_hash())));
+  command.set_plan_id(3);
+  command.mutable_islands()->RemoveLast();
+  world.node(0).runner->Prepare(command);
+  const auto too_few = world.node(0).Next();
+  ASSERT_TRUE(too_few.has_value());
+  EXPECT_EQ(too_few->plan_prepared().error().code(),
+            static_cast<int>(absl::StatusCode::kInvalidArgument));
   world.EndGeneration();
 }
 

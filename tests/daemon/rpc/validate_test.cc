@@ -358,6 +358,7 @@ TEST(Convert, ARecipeThatNoPlannerMakesIsRefused) {
   refused([](v1::Recipe& r) { r.set_chunk_count(0); }, "0 chunks");
   refused([](v1::Recipe& r) { r.set_k_chunk_count(257); }, "257 along K");
   refused([](v1::Recipe& r) { r.set_workspace_shard_count(-1); }, "-1 shards");
+  refused([](v1::Recipe& r) { r.set_workspace_shard_count(1); }, "a workspace of 1 shards");
 }
 
 }  // namespace

@@ -112,9 +112,14 @@ class SchedulerTest : public ::testing::Test {
     });
     done.Wait();
   }
-  // Moves the clock, and runs the timers that are due then.
+  // Moves the clock, and runs all timers that are due then: the last of them is the one posted
+  // here.
   void Advance(absl::Duration by) {
     clock_.Advance(by);
+    Notification due;
+    loop_.PostAfter(absl::ZeroDuration(), [&] { due.Notify(); });
+    Do([] {});
+    due.Wait();
     Do([] {});
   }
   // Waits for the planner to finish its work, and for the loop to handle that.

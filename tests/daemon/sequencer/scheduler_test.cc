@@ -1,6 +1,8 @@
 #include "daemon/sequencer/scheduler.h"
 
+#include "absl/cleanup/cleanup.h"
 #include "gmock/gmock.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/problem.h"
@@ -205,6 +207,12 @@ TEST_F(SchedulerTest, AnOperandThatNoOperationUsesIsBoundLikeAnInput) {
     }
     return request;
   };
+  const absl::Status refused = Submit(with(d)).status();
+  EXPECT_EQ(refused.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("the spec has no operand \"D\""));
+
+  failpoint::Arm("admission.spare_operands");
+  const absl::Cleanup disarms = [] { failpoint::Disarm("admission.spare_operands"); };
   const absl::StatusOr<v1::Job> job = Submit(with(d));
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_THAT(job->tensor_ids(), ElementsAre(t.a, t.b, t.c, d));
