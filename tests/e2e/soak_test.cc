@@ -45,25 +45,6 @@ int Operations() {
                                                                 : 2000;
 }
 
-class Soak : public ::testing::Test {
- protected:
-  void SetUp() override {
-    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
-    std::printf("AGMM_SEED=%llu\n", static_cast<unsigned long long>(seed_));
-  }
-
-  std::unique_ptr<Client> Connect(int node) {
-    Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(node)});
-    EXPECT_TRUE(client.ok()) << client.status().ToString();
-    return client.ok() ? *std::move(client) : nullptr;
-  }
-  int64_t ResidentKiB(int node) { return ProcessField(world_.daemon(node).pid(), "VmRSS"); }
-  Usage HeldBy(int node) { return UsageOf(world_, node); }
-
-  const uint64_t seed_ = TestSeed();
-  World world_{{.nodes = kNodes, .devices = 2, .heap = "64MiB"}};
-};
-
 // One client's thread, with its own X and Y tensors, and the shared W and S.
 class Worker {
  public:
@@ -199,10 +180,26 @@ class Worker {
   int64_t products_ = 0;
 };
 
-TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
-  const TestMatrix w = SmallIntegers(kK, kN, seed_);
-  const std::vector<float> s(40 * kK, 1);
-  const auto round = [&](int operations) {
+class Soak : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+    std::printf("AGMM_SEED=%llu\n", static_cast<unsigned long long>(seed_));
+  }
+
+  std::unique_ptr<Client> Connect(int node) {
+    Result<std::unique_ptr<Client>> client = Client::Connect({.endpoint = world_.endpoint(node)});
+    EXPECT_TRUE(client.ok()) << client.status().ToString();
+    return client.ok() ? *std::move(client) : nullptr;
+  }
+  int64_t ResidentKiB(int node) { return ProcessField(world_.daemon(node).pid(), "VmRSS"); }
+  Usage HeldBy(int node) { return UsageOf(world_, node); }
+
+  // Runs all clients with this number of operations each, between the put and the delete of W and
+  // S.
+  void Round(int operations) {
+    const TestMatrix w = SmallIntegers(kK, kN, seed_);
+    const std::vector<float> s(40 * kK, 1);
     std::unique_ptr<Client> owner = Connect(0);
     ASSERT_NE(owner, nullptr);
     ASSERT_TRUE(owner
@@ -228,12 +225,10 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
     for (const char* name : {"W", "S"}) EXPECT_TRUE(owner->Delete(name).ok());
     std::printf("%lld products compared\n", static_cast<long long>(products));
     EXPECT_GT(products, operations / 10);
-  };
+  }
 
-  // The first round fills caches and starts the threads that gRPC keeps.
-  ASSERT_NO_FATAL_FAILURE(round(100));
-  std::vector<Usage> before(kNodes);
-  const auto settle = [&](int node) {
+  // Returns what the node holds, once that no longer changes.
+  Usage Settled(int node) {
     Usage held = HeldBy(node);
     for (const Deadline end = Deadline::After(absl::Seconds(20)); !end.HasPassed();) {
       absl::SleepFor(absl::Milliseconds(500));
@@ -242,14 +237,23 @@ TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
       held = now;
     }
     return held;
-  };
-  for (int node = 0; node < kNodes; ++node) before[node] = settle(node);
+  }
+
+  const uint64_t seed_ = TestSeed();
+  World world_{{.nodes = kNodes, .devices = 2, .heap = "64MiB"}};
+};
+
+TEST_F(Soak, EveryProductIsExactAndNothingIsLeft) {
+  // The first round fills caches and starts the threads that gRPC keeps.
+  ASSERT_NO_FATAL_FAILURE(Round(100));
+  std::vector<Usage> before(kNodes);
+  for (int node = 0; node < kNodes; ++node) before[node] = Settled(node);
   ASSERT_EQ(before[0].tensor_bytes, 0);
 
-  ASSERT_NO_FATAL_FAILURE(round(Operations() / 2));
+  ASSERT_NO_FATAL_FAILURE(Round(Operations() / 2));
   std::vector<int64_t> resident(kNodes);
   for (int node = 0; node < kNodes; ++node) resident[node] = ResidentKiB(node);
-  ASSERT_NO_FATAL_FAILURE(round(Operations() / 2));
+  ASSERT_NO_FATAL_FAILURE(Round(Operations() / 2));
   for (int node = 0; node < kNodes; ++node) {
     EXPECT_TRUE(world_.WaitFor(node, "what it held before",
                                [&](const v1::GetStatusResponse&) {

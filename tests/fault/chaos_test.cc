@@ -220,6 +220,7 @@ class Chaos : public ::testing::Test {
     ASSERT_NO_FATAL_FAILURE(world_->StartAll());
   }
   void TearDown() override {
+    loads_.clear();
     world_ = nullptr;
     network_ = nullptr;
   }
@@ -296,61 +297,26 @@ class Chaos : public ::testing::Test {
     network_->SetWeather({});
   }
 
-  const uint64_t seed_ = TestSeed();
-  std::mt19937_64 random_{seed_};
-  std::unique_ptr<Network> network_;
-  std::unique_ptr<World> world_;
-  int deaths_ = 0;
-  size_t floods_ = 0;
-};
-
-TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
-  const std::map<std::string, std::function<void(int node)>> all = {
-      {"flood", [this](int node) { Flood(node); }},
-      {"kill", [this](int node) { Kill(node); }},
-      {"one_way", [this](int node) { OneWay(node); }},
-      {"partition", [this](int node) { Partition(node); }},
-      {"pause", [this](int node) { Pause(node); }},
-      {"storm", [this](int) { Storm(); }}};
-  std::vector<std::string> chosen;
-  for (const auto& [name, run] : all) chosen.push_back(name);
-  if (const std::string given = Setting("AGMM_CHAOS_FAULTS", ""); !given.empty())
-    chosen = absl::StrSplit(given, ',');
-  int seconds = 0;
-  ASSERT_TRUE(absl::SimpleAtoi(Setting("AGMM_CHAOS_SECONDS", "120"), &seconds));
-
-  Tally tally;
-  std::map<std::string, int> faults;
-  std::vector<std::unique_ptr<Load>> loads;
-  const auto load = [&] {
+  void StartLoad() {
     for (int i = 0; i < kClients; ++i)
-      loads.push_back(
-          std::make_unique<Load>(world_->endpoint(i % kNodes), i, seed_ * 100 + i, &tally));
-  };
-  // The daemons' resources after work without faults: gRPC keeps some threads and connections.
-  load();
-  ASSERT_TRUE(Eventually([&] { return tally.products() > 100; }));
-  loads.clear();
-  std::vector<Usage> before;
-  std::vector<int> mapped_before;
-  for (int node = 0; node < kNodes; ++node) {
-    before.push_back(UsageOf(*world_, node));
-    mapped_before.push_back(SharedMappings(world_->daemon(node).pid()));
+      loads_.push_back(
+          std::make_unique<Load>(world_->endpoint(i % kNodes), i, seed_ * 100 + i, &tally_));
   }
-  load();
-  const int64_t end_ns = MonotonicNanos() + seconds * 1'000'000'000LL;
-  while (MonotonicNanos() < end_ns) {
-    const int64_t before = tally.products();
-    ASSERT_TRUE(Eventually([&] { return tally.products() > before; })) << "no job succeeds";
+
+  // Waits for a product, injects one of the chosen faults, and waits until the world is ready
+  // again.
+  void InjectOne() {
+    const int64_t before = tally_.products();
+    ASSERT_TRUE(Eventually([&] { return tally_.products() > before; })) << "no job succeeds";
     absl::SleepFor(Between(0, 0.5));
-    const std::string& fault = chosen[random_() % chosen.size()];
-    const auto run = all.find(fault);
-    ASSERT_NE(run, all.end()) << fault << " is not a fault";
-    run->second(static_cast<int>(random_() % kNodes));
-    const int count = ++faults[fault];
+    const std::string& fault = chosen_[random_() % chosen_.size()];
+    const auto inject = faults_.find(fault);
+    ASSERT_NE(inject, faults_.end()) << fault << " is not a fault";
+    inject->second(static_cast<int>(random_() % kNodes));
+    const int count = ++counts_[fault];
     if (count % 10 == 0) {
       std::printf("%d times %s, %lld products\n", count, fault.c_str(),
-                  static_cast<long long>(tally.products()));
+                  static_cast<long long>(tally_.products()));
       std::fflush(stdout);
     }
     ExpectAllRun();
@@ -360,24 +326,33 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
       ASSERT_TRUE(ready) << "after " << fault;
     }
   }
-  loads.clear();
-  tally.Print();
-  for (const auto& [fault, count] : faults) std::printf("%8d times %s\n", count, fault.c_str());
-  std::printf("%8d daemons ended by themselves\n", deaths_);
-  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_->WaitReady(node));
-  EXPECT_TRUE(world_->WaitFor(0, "empty heaps", [](const v1::GetStatusResponse& status) {
-    return TensorBytes(status) == 0;
-  }));
-  for (int node = 0; node < kNodes; ++node) {
+
+  void PrintCounts() {
+    tally_.Print();
+    for (const auto& [fault, count] : counts_) std::printf("%8d times %s\n", count, fault.c_str());
+    std::printf("%8d daemons ended by themselves\n", deaths_);
+  }
+
+  struct Held {
+    Usage usage;
+    int mapped = 0;
+  };
+  Held HeldBy(int node) {
+    return {UsageOf(*world_, node), SharedMappings(world_->daemon(node).pid())};
+  }
+
+  // Expects that the node soon holds no more than `before`, except some of gRPC's descriptors and
+  // threads.
+  void ExpectReleased(int node, const Held& before) {
     Usage now;
     EXPECT_TRUE(Eventually([&] {
       now = UsageOf(*world_, node);
-      return now.descriptors <= before[node].descriptors + kSpareDescriptors &&
-             now.threads <= before[node].threads + kSpareThreads && now.staging_bytes == 0;
+      return now.descriptors <= before.usage.descriptors + kSpareDescriptors &&
+             now.threads <= before.usage.threads + kSpareThreads && now.staging_bytes == 0;
     })) << "node "
-        << node << " held " << ::testing::PrintToString(before[node]) << ", and now "
+        << node << " held " << ::testing::PrintToString(before.usage) << ", and now "
         << ::testing::PrintToString(now);
-    EXPECT_EQ(SharedMappings(world_->daemon(node).pid()), mapped_before[node]) << "node " << node;
+    EXPECT_EQ(SharedMappings(world_->daemon(node).pid()), before.mapped) << "node " << node;
     // After a flood, memory is returned a little later.
     int64_t resident_kib = 0;
     EXPECT_TRUE(Eventually([&] {
@@ -388,6 +363,50 @@ TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
     std::printf("node %d: %s, %lld MiB resident\n", node, ::testing::PrintToString(now).c_str(),
                 static_cast<long long>(resident_kib / 1024));
   }
+
+  const uint64_t seed_ = TestSeed();
+  std::mt19937_64 random_{seed_};
+  const std::map<std::string, std::function<void(int node)>> faults_ = {
+      {"flood", [this](int node) { Flood(node); }},
+      {"kill", [this](int node) { Kill(node); }},
+      {"one_way", [this](int node) { OneWay(node); }},
+      {"partition", [this](int node) { Partition(node); }},
+      {"pause", [this](int node) { Pause(node); }},
+      {"storm", [this](int) { Storm(); }}};
+  // The faults to draw from: those in $AGMM_CHAOS_FAULTS, by default all.
+  const std::vector<std::string> chosen_ =
+      absl::StrSplit(Setting("AGMM_CHAOS_FAULTS", "flood,kill,one_way,partition,pause,storm"), ',');
+  std::map<std::string, int> counts_;
+  Tally tally_;
+  std::unique_ptr<Network> network_;
+  std::unique_ptr<World> world_;
+  std::vector<std::unique_ptr<Load>> loads_;
+  int deaths_ = 0;
+  size_t floods_ = 0;
+};
+
+TEST_F(Chaos, DaemonsSurviveAndResultsAreExact) {
+  int seconds = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(Setting("AGMM_CHAOS_SECONDS", "120"), &seconds));
+
+  StartLoad();
+  ASSERT_TRUE(Eventually([&] { return tally_.products() > 100; }));
+  loads_.clear();
+  // The daemons' resources after work without faults: gRPC keeps some threads and connections.
+  std::vector<Held> before;
+  for (int node = 0; node < kNodes; ++node) before.push_back(HeldBy(node));
+
+  StartLoad();
+  const int64_t end_ns = MonotonicNanos() + seconds * 1'000'000'000LL;
+  while (MonotonicNanos() < end_ns) ASSERT_NO_FATAL_FAILURE(InjectOne());
+  loads_.clear();
+  PrintCounts();
+
+  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_->WaitReady(node));
+  EXPECT_TRUE(world_->WaitFor(0, "empty heaps", [](const v1::GetStatusResponse& status) {
+    return TensorBytes(status) == 0;
+  }));
+  for (int node = 0; node < kNodes; ++node) ExpectReleased(node, before[node]);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// cuda_probe: how kernels and streams that wait on memory see the writes of others. The CUDA device
-// does not use this yet.
+// cuda_probe: what kernels and streams that wait for a value in memory see of the writes before it.
+// The CUDA device does not use such waits yet.
 #include <algorithm>
 #include <thread>
 
@@ -100,86 +100,122 @@ void MemoryOperations(Probe& probe) {
 }
 
 // Bulk loads by an SM of data that a copy has written, on another GPU if there is one with access.
+class BulkLoads {
+ public:
+  explicit BulkLoads(Probe& probe) : probe_(probe) {
+    *value_of_one_ = 1;
+    probe_.Check("cuMemcpyHtoDAsync",
+                 probe_.cu.cuMemcpyHtoDAsync(raised_, value_of_one_, 8, loads_));
+    Synchronize(loads_);
+    probe_.On(copier_, [&] {
+      probe_.Check("cuMemcpyHtoDAsync",
+                   probe_.cu.cuMemcpyHtoDAsync(one_, value_of_one_, 8, copies_));
+      Synchronize(copies_);
+    });
+    probe_.Kernel("probe_bulk_load");
+    probe_.text =
+        "copies by GPU " + std::to_string(copier_) + ", stale of " + std::to_string(kRounds);
+  }
+
+  // Adds to the text how many of kRounds loads were stale. If `spins`, the kernel itself waits for
+  // the copy's signal; otherwise its stream waits for the copy's event.
+  void Run(const std::string& name, bool spins, int fence) {
+    int stale = 0;
+    std::string end;
+    for (int round = 1; round <= kRounds && end.empty() && probe_.failure.empty(); ++round) {
+      // Nine tenths, because the clocks of the GPU and of the CPU differ.
+      if (Round(spins, fence) > kLimitNs / 1000 * 0.9) {
+        end = " until round " + std::to_string(round) + " ran into its limit";
+      } else {
+        stale += *count_ != 0;
+      }
+    }
+    Append(probe_.text, name + " " + std::to_string(stale) + end);
+  }
+
+  // Returns true if the last kernel had no machine code for bulk copies.
+  bool Unsupported() const { return *count_ == ~0u; }
+
+ private:
+  static constexpr int kRounds = 50;
+  static constexpr Word kLimitNs = 1000000000;
+  static constexpr size_t kBytes = 16 << 10;  // as probe_bulk_load loads
+
+  // Copies and loads once. Returns the microseconds that this took.
+  double Round(bool spins, int fence) {
+    ++rounds_;
+    probe_.Check("cuMemsetD8Async", probe_.cu.cuMemsetD8Async(flag_, 0, 8, loads_));
+    probe_.Check("cuMemsetD8Async", probe_.cu.cuMemsetD8Async(stale_, 0, 4, loads_));
+    Synchronize(loads_);
+    const auto begin = Clock::now();
+    if (spins) {
+      Load(flag_, fence);
+      std::this_thread::sleep_for(std::chrono::microseconds(200));
+    }
+    Copy();
+    if (!spins) {
+      probe_.Check("cuStreamWaitEvent", probe_.cu.cuStreamWaitEvent(loads_, copied_, 0));
+      Load(raised_, fence);
+    }
+    probe_.Check("cuMemcpyDtoHAsync", probe_.cu.cuMemcpyDtoHAsync(count_, stale_, 4, loads_));
+    Synchronize(loads_);
+    probe_.On(copier_, [&] { Synchronize(copies_); });
+    return Microseconds(begin);
+  }
+
+  void Copy() {
+    probe_.On(copier_, [&] {
+      probe_.Check(
+          "cuMemsetD8Async",
+          probe_.cu.cuMemsetD8Async(source_, static_cast<unsigned char>(rounds_), kBytes, copies_));
+      probe_.Check("cuMemcpyDtoDAsync",
+                   probe_.cu.cuMemcpyDtoDAsync(data_, source_, kBytes, copies_));
+      probe_.Check("cuEventRecord", probe_.cu.cuEventRecord(copied_, copies_));
+      probe_.Check("cuMemcpyDtoDAsync", probe_.cu.cuMemcpyDtoDAsync(flag_, one_, 8, copies_));
+    });
+  }
+
+  void Load(CUdeviceptr at, int fence) {
+    CUdeviceptr from = data_, to = stale_;
+    Word value = 1, limit_ns = kLimitNs;
+    unsigned wanted = 0x01010101u * static_cast<unsigned char>(rounds_);
+    void* arguments[] = {&at, &value, &limit_ns, &from, &wanted, &fence, &to};
+    probe_.Launch("probe_bulk_load", 1, 128, loads_, arguments);
+  }
+
+  void Synchronize(CUstream stream) {
+    probe_.Check("cuStreamSynchronize", probe_.cu.cuStreamSynchronize(stream));
+  }
+
+  bool PeerHasAccess() {
+    int access = 0;
+    if (probe_.two_gpus()) probe_.cu.cuDeviceCanAccessPeer(&access, 0, 1);
+    return access != 0;
+  }
+
+  Probe& probe_;
+  const int copier_ = PeerHasAccess() ? 1 : 0;
+  const CUdeviceptr data_ =
+      probe_.Map(2 * Probe::kMiB, 0, copier_ == 1 ? std::vector<int>{0, 1} : std::vector<int>{0});
+  const CUdeviceptr flag_ = data_ + Probe::kMiB;
+  const CUdeviceptr raised_ = probe_.Device(8), stale_ = probe_.Device(4);
+  const CUdeviceptr source_ = probe_.Device(kBytes, copier_), one_ = probe_.Device(8, copier_);
+  const CUstream loads_ = probe_.Stream(), copies_ = probe_.Stream(copier_);
+  const CUevent copied_ = probe_.Event(copier_, CU_EVENT_DISABLE_TIMING);
+  unsigned* const count_ = probe_.Host<unsigned>(1);
+  Word* const value_of_one_ = probe_.Host<Word>(1);
+  int rounds_ = 0;  // so far, in all runs
+};
+
 void BulkLoad(Probe& probe) {
   if (probe.Attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR) < 9) {
     return probe.Skip("the GPU has no bulk copies; sm_90 has");
   }
-  int peers = 0;
-  if (probe.two_gpus()) probe.cu.cuDeviceCanAccessPeer(&peers, 0, 1);
-  const int copier = peers ? 1 : 0;
-  const std::vector<int> users = peers ? std::vector<int>{0, 1} : std::vector<int>{0};
-  constexpr size_t kBytes = 16 << 10;  // as probe_bulk_load loads
-  const CUdeviceptr data = probe.Map(2 * Probe::kMiB, 0, users), flag = data + Probe::kMiB;
-  const CUdeviceptr raised = probe.Device(8), stale = probe.Device(4);
-  const CUdeviceptr source = probe.Device(kBytes, copier), one = probe.Device(8, copier);
-  const CUstream loads = probe.Stream(), copies = probe.Stream(copier);
-  const CUevent copied = probe.Event(copier, CU_EVENT_DISABLE_TIMING);
-  unsigned* const count = probe.Host<unsigned>(1);
-  Word* const value_of_one = probe.Host<Word>(1);
-  *value_of_one = 1;
-  probe.Check("cuMemcpyHtoDAsync", probe.cu.cuMemcpyHtoDAsync(raised, value_of_one, 8, loads));
-  probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(loads));
-  probe.On(copier, [&] {
-    probe.Check("cuMemcpyHtoDAsync", probe.cu.cuMemcpyHtoDAsync(one, value_of_one, 8, copies));
-    probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies));
-  });
-  probe.Kernel("probe_bulk_load");
-  const auto copy = [&](int round) {
-    probe.On(copier, [&] {
-      probe.Check(
-          "cuMemsetD8Async",
-          probe.cu.cuMemsetD8Async(source, static_cast<unsigned char>(round), kBytes, copies));
-      probe.Check("cuMemcpyDtoDAsync", probe.cu.cuMemcpyDtoDAsync(data, source, kBytes, copies));
-      probe.Check("cuEventRecord", probe.cu.cuEventRecord(copied, copies));
-      probe.Check("cuMemcpyDtoDAsync", probe.cu.cuMemcpyDtoDAsync(flag, one, 8, copies));
-    });
-  };
-  constexpr Word kLimitNs = 1000000000;
-  const auto load = [&](int round, CUdeviceptr at, int fence) {
-    CUdeviceptr from = data, to = stale;
-    Word value = 1, limit_ns = kLimitNs;
-    unsigned wanted = 0x01010101u * static_cast<unsigned char>(round);
-    void* arguments[] = {&at, &value, &limit_ns, &from, &wanted, &fence, &to};
-    probe.Launch("probe_bulk_load", 1, 128, loads, arguments);
-  };
-  constexpr int kRounds = 50;
-  int total = 0;
-  const auto run = [&](const std::string& name, bool spins, int fence) {
-    int loads_that_were_stale = 0;
-    std::string end;
-    for (int round = 1; round <= kRounds && end.empty() && probe.failure.empty(); ++round) {
-      ++total;
-      probe.Check("cuMemsetD8Async", probe.cu.cuMemsetD8Async(flag, 0, 8, loads));
-      probe.Check("cuMemsetD8Async", probe.cu.cuMemsetD8Async(stale, 0, 4, loads));
-      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(loads));
-      const auto begin = Clock::now();
-      if (spins) {
-        load(total, flag, fence);
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      }
-      copy(total);
-      if (!spins) {
-        probe.Check("cuStreamWaitEvent", probe.cu.cuStreamWaitEvent(loads, copied, 0));
-        load(total, raised, fence);
-      }
-      probe.Check("cuMemcpyDtoHAsync", probe.cu.cuMemcpyDtoHAsync(count, stale, 4, loads));
-      probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(loads));
-      probe.On(copier,
-               [&] { probe.Check("cuStreamSynchronize", probe.cu.cuStreamSynchronize(copies)); });
-      // Nine tenths, because the clocks of the GPU and of the CPU differ.
-      if (Microseconds(begin) > kLimitNs / 1000 * 0.9) {
-        end = " until round " + std::to_string(round) + " ran into its limit";
-      } else {
-        loads_that_were_stale += *count != 0;
-      }
-    }
-    Append(probe.text, name + " " + std::to_string(loads_that_were_stale) + end);
-  };
-  probe.text = "copies by GPU " + std::to_string(copier) + ", stale of " + std::to_string(kRounds);
-  run("behind an event", false, 0);
-  if (*count == ~0u) return probe.Skip("no machine code for this GPU has bulk copies");
-  run("behind a signal and a proxy fence", true, 1);
-  run("behind a signal alone", true, 0);
+  BulkLoads loads(probe);
+  loads.Run("behind an event", false, 0);
+  if (loads.Unsupported()) return probe.Skip("no machine code for this GPU has bulk copies");
+  loads.Run("behind a signal and a proxy fence", true, 1);
+  loads.Run("behind a signal alone", true, 0);
 }
 
 }  // namespace

@@ -285,6 +285,42 @@ bool Gather(const Call& call, cublasLtMatmulDesc_t desc, cublasLtMatrixLayout_t 
   return true;
 }
 
+// Returns true if the pointers to A, B, C and D have the algorithm's alignments, and if it was
+// `chosen` by the heuristic, the layouts its types.
+bool Fits(const Algorithm& algorithm, bool chosen, const Problem& problem,
+          const std::array<const void*, 4>& pointers) {
+  if (algorithm.mark != kMark) return false;
+  for (int i = 0; i < 4; ++i) {
+    const Layout& layout = *problem.layouts()[i];
+    const auto alignment = std::max<uint64_t>(algorithm.alignments[i], layout.element_bytes());
+    if ((chosen && algorithm.types[i] != layout.type) ||
+        reinterpret_cast<uint64_t>(pointers[i]) % alignment) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// Returns the accesses of all batches to A, B, D and, if `reads_c`, to C. D may be C, but no other
+// input.
+std::vector<Access> AccessesOf(const Problem& problem, const std::array<const void*, 4>& pointers,
+                               bool reads_c) {
+  const auto [a, b, c, d] = pointers;
+  std::vector<Access> accesses;
+  for (int batch = 0; batch < problem.d.batches; ++batch) {
+    std::vector<Access> inputs = {problem.a.Touch(a, batch, false),
+                                  problem.b.Touch(b, batch, false)};
+    if (reads_c && c != d) inputs.push_back(problem.c.Touch(c, batch, false));
+    const Access output = problem.d.Touch(d, batch, true);
+    for (const Access& input : inputs) {
+      if (Overlap(input.bytes, output.bytes)) Fail("cublasLtMatmul: D overlaps an input");
+    }
+    accesses.insert(accesses.end(), inputs.begin(), inputs.end());
+    accesses.push_back(output);
+  }
+  return accesses;
+}
+
 }  // namespace
 
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
@@ -338,34 +374,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   Algorithm algorithm = {.mark = kMark};
   if (algo) std::memcpy(static_cast<void*>(&algorithm), algo, sizeof algorithm);
   const std::array<const void*, 4> pointers = {a, b, c, d};
-  for (int i = 0; i < 4; ++i) {
-    const Layout& layout = *problem.layouts()[i];
-    const auto alignment = std::max<uint64_t>(algorithm.alignments[i], layout.element_bytes());
-    if (algorithm.mark != kMark || (algo && algorithm.types[i] != layout.type) ||
-        reinterpret_cast<uint64_t>(pointers[i]) % alignment) {
-      return CUBLAS_STATUS_INVALID_VALUE;
-    }
-  }
-  if (workspace_bytes < algorithm.workspace || reinterpret_cast<uint64_t>(workspace) % 256) {
+  if (!Fits(algorithm, algo != nullptr, problem, pointers) ||
+      workspace_bytes < algorithm.workspace || reinterpret_cast<uint64_t>(workspace) % 256 ||
+      (c == d && problem.c.ld != problem.d.ld)) {
     return CUBLAS_STATUS_INVALID_VALUE;
   }
-  if (c == d && problem.c.ld != problem.d.ld) return CUBLAS_STATUS_INVALID_VALUE;
 
   float alpha = 0, beta = 0;
   std::memcpy(&alpha, alpha_at, sizeof alpha);
   std::memcpy(&beta, beta_at, sizeof beta);
-  std::vector<Access> accesses;
-  for (int batch = 0; batch < problem.d.batches; ++batch) {
-    std::vector<Access> inputs = {problem.a.Touch(a, batch, false),
-                                  problem.b.Touch(b, batch, false)};
-    if (beta != 0 && c != d) inputs.push_back(problem.c.Touch(c, batch, false));
-    const Access output = problem.d.Touch(d, batch, true);
-    for (const Access& input : inputs) {
-      if (Overlap(input.bytes, output.bytes)) Fail("cublasLtMatmul: D overlaps an input");
-    }
-    accesses.insert(accesses.end(), inputs.begin(), inputs.end());
-    accesses.push_back(output);
-  }
+  std::vector<Access> accesses = AccessesOf(problem, pointers, beta != 0);
   if (algorithm.workspace) {
     const auto bytes = static_cast<int64_t>(algorithm.workspace);
     accesses.push_back({{reinterpret_cast<uint64_t>(workspace), 1, bytes, bytes}, true});

@@ -1,4 +1,5 @@
-"""Checks the structure of the tree: the includes between folders, small files, and that all sources are built.
+"""Checks the structure of the tree: the includes between folders, small files and functions, and that all sources are
+built.
 
 Run as a test over the whole repository; the cases in SelfTest prove that each rule can fail.
 """
@@ -14,6 +15,9 @@ import words
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 FOLDERS = ("client", "daemon", "deploy", "kernels", "proto", "tests")
 MAX_LINES = 700
+MAX_FUNCTION_LINES = 70
+# Still to be split.
+LONG_FUNCTIONS = ("daemon/config/config.cc", "daemon/rpc/frame_meter.cc", "daemon/rpc/server.cc")
 
 # The folders that each folder may include, besides itself. The longest entry for a folder counts.
 ARROWS = {
@@ -73,6 +77,9 @@ PUBLIC_HEADER = "client/agmm.h"
 COMMAND_LINES = ("client/ctl/", "daemon/main.cc", "daemon/config/", "daemon/rpc/listen.cc")
 COMMAND_WORDS = re.compile(r"agmmctl|(^|\W)--[a-z]")
 
+# The head of a scope, whose functions are counted one by one.
+SCOPE = re.compile(r'(template <.*> )?(inline )?(namespace|class|struct|union|enum|extern "C")\b')
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
@@ -121,6 +128,44 @@ def check_file(path, text, files):
         if match:
             for problem in check_include(path, match[1] == '"', match[2], files):
                 yield f"{path}:{number}: {problem}"
+
+
+def indentation(line):
+    return len(line) - len(line.lstrip())
+
+
+def definitions(lines):
+    """Yields (first, end, head) of every function and table: lines[first:end], and the text before its brace.
+
+    Relies on the layout of clang-format: the brace ends the head's last line, and the closing brace is the first one as
+    far left as the head's first line.
+    """
+    code = [line.split("//")[0].rstrip() for line in lines]
+    at = 0
+    while at < len(lines):
+        if not code[at].endswith("{"):
+            at += 1
+            continue
+        first = at
+        while first > 0 and not re.search(r"(^|[;{}:])$|^#", code[first - 1]):
+            first -= 1
+        head = " ".join(line.strip() for line in code[first:at + 1]).replace("( ", "(")
+        at += 1
+        if SCOPE.match(head):
+            continue
+        while at < len(lines) and not (code[at].lstrip().startswith("}") and
+                                       indentation(code[at]) <= indentation(code[first])):
+            at += 1
+        yield first, at + 1, head
+
+
+def check_functions(path, text):
+    """A function has few lines, from its head to its closing brace. A table may be longer."""
+    if not path.endswith((".cc", ".h", ".cu", ".cuh")) or path in LONG_FUNCTIONS:
+        return
+    for first, end, head in definitions(text.splitlines()):
+        if end - first > MAX_FUNCTION_LINES and not head.endswith("= {"):
+            yield f"{path}:{first + 1}: a function of {end - first} lines; at most {MAX_FUNCTION_LINES}: {head}"
 
 
 def check_built(path, files):
@@ -207,6 +252,7 @@ def check_tree(files):
     problems = list(check_circles(files)) + list(check_names(files))
     for path, text in sorted(files.items()):
         problems += check_file(path, text, files)
+        problems += check_functions(path, text)
         problems += check_words(path, text)
         problems += check_messages(path, text)
         if path.endswith((".cc", ".cu")):
@@ -385,6 +431,21 @@ class SelfTest(unittest.TestCase):
         self.refused("daemon/sequencer/a.h", "\n" * MAX_LINES, "asking to be two")
         self.accepted("daemon/sequencer/a.h", "\n" * 399)
         self.accepted("tests/golden/plans/a.txt", "\n" * 5000)
+
+    def test_a_long_function_is_refused(self):
+        def lengths(*lines):
+            """The lengths of the functions that are too long. "..." stands for as many lines as one may have."""
+            text = "\n".join(lines).replace("...", "\n".join(["  f();"] * MAX_FUNCTION_LINES))
+            return [int(re.search(r"of (\d+) lines", problem)[1]) for problem in check_functions("daemon/a.cc", text)]
+        for head in (["int F() {"], ["TEST_F(Suite, IsAFact) {"], ["template <typename T>", "T F(int a,", "    int b) {"],
+                     ["A::A()", "    : a_(1),", "      b_(2) {  // both"]):
+            before = ["namespace a {", "class B {", " public:", "};", "// Of a thing."]
+            self.assertEqual(lengths(*before, *head, "...", "}", "}"), [len(head) + MAX_FUNCTION_LINES + 1], head)
+        self.assertEqual(lengths("class A", "    : public B {", "  int F() {", "...", "  }", "};"), [MAX_FUNCTION_LINES + 2])
+        self.assertEqual(lengths("int F() {", "  if (a) {", "  }", "...", "}"), [MAX_FUNCTION_LINES + 4])
+        self.assertEqual(lengths("int F() {", *["  f();"] * (MAX_FUNCTION_LINES - 2), "}"), [])
+        self.assertEqual(lengths("class A {", *["  int F() {", "    return 1;", "  }"] * MAX_FUNCTION_LINES, "};"), [])
+        self.assertEqual(lengths("const Case kCases[] = {", "...", "};"), [])
 
     def test_every_source_is_built(self):
         def found(cmake, at="daemon/sequencer/CMakeLists.txt", path="daemon/sequencer/a.cc"):
