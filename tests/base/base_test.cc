@@ -21,7 +21,7 @@
 namespace agmm {
 namespace {
 
-TEST(DType, EveryHalfValueSurvivesTheWayThroughF32) {
+TEST(DType, EveryHalfSurvivesARoundTripThroughF32) {
   for (uint32_t bits = 0; bits <= 0xffff; ++bits) {
     const auto half = static_cast<uint16_t>(bits);
     if (!std::isnan(BF16ToF32(half)))
@@ -35,7 +35,7 @@ TEST(DType, EveryHalfValueSurvivesTheWayThroughF32) {
   }
 }
 
-TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
+TEST(Cores, OfAQuotaAreRoundedDownToAtLeastOne) {
   EXPECT_EQ(CoresOfQuota("200000 100000"), 2);
   EXPECT_EQ(CoresOfQuota("250000 100000\n"), 2);
   EXPECT_EQ(CoresOfQuota("50000 100000"), 1);
@@ -44,7 +44,7 @@ TEST(Cores, OfAQuotaAreWholeAndOneAtLeast) {
     EXPECT_EQ(CoresOfQuota(none), 0) << none;
 }
 
-TEST(Cores, AreTheLeastOfAllEnclosingGroups) {
+TEST(Cores, AreLimitedByTheSmallestQuotaOfTheEnclosingGroups) {
   const TempFolder root("cgroups");
   const auto limit = [&](const std::string& group, const std::string& cpu_max) {
     std::filesystem::create_directories(root / group);
@@ -69,7 +69,7 @@ TEST(DType, TiesRoundToEven) {
   EXPECT_EQ(F32ToF16(1.0f + 3.0f / 2048), F32ToF16(1.0f + 4.0f / 2048));
 }
 
-TEST(DType, NaNsStayQuietNaNsAndTheEdgesOfARangeRound) {
+TEST(DType, NaNsBecomeQuietAndTheEdgesOfTheRangeRound) {
   EXPECT_EQ(F32ToBF16(FloatOf(0x7f800001)), 0x7fc0);  // signalling
   EXPECT_EQ(F32ToBF16(FloatOf(0xff800001)), 0xffc0);
   EXPECT_EQ(F32ToBF16(FloatOf(0x7fffffff)), 0x7fff);
@@ -87,7 +87,7 @@ TEST(DType, TooLargeBecomesInfinity) {
   EXPECT_EQ(F16ToF32(F32ToF16(65504.0f)), 65504.0f);
 }
 
-TEST(DType, ConversionsInBulkAreThoseOfSingleElements) {
+TEST(DType, BulkConversionsEqualThoseOfSingleElements) {
   // Every half, and the floats at and around the points half way between two.
   std::vector<uint16_t> halves;
   std::vector<float> floats;
@@ -147,7 +147,7 @@ TEST(Units, ACountOfOneIsSingular) {
   EXPECT_EQ(Counted(2, "node"), "2 nodes");
 }
 
-TEST(Units, SizesThatMeanNothingAreRefused) {
+TEST(Units, InvalidSizesAreRefused) {
   for (const char* text : {"", "GiB", "-1MiB", "4GB", "1.5GiB", "9999999999GiB", "8388608TiB"})
     EXPECT_FALSE(ParseBytes(text).ok()) << text;
 }

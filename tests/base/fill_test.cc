@@ -85,7 +85,7 @@ TEST(Fill, UniformValuesStayBelowOneInEveryDType) {
   }
 }
 
-TEST(Fill, IntegersAreTheNineFromMinusFourToFourInEveryDType) {
+TEST(Fill, IntegersAreFromMinusFourToFourInEveryDType) {
   const std::set<float> nine = {-4, -3, -2, -1, 0, 1, 2, 3, 4};
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const auto values = Values({FillKind::kIntegers, 3}, dtype, 0, 10000);

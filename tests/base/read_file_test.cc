@@ -38,7 +38,7 @@ class ReadPipe : public ::testing::Test {
   int writer_ = -1;
 };
 
-TEST_F(ReadPipe, ASilentWriterIsWaitedForUntilTheDeadline) {
+TEST_F(ReadPipe, AReadFromASilentWriterEndsAtItsDeadline) {
   Write("half");
   EXPECT_EQ(ReadFileUpTo(path_, 100, "the file x", absl::Milliseconds(20)).status(),
             absl::DeadlineExceededError(

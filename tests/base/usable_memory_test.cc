@@ -51,7 +51,7 @@ TEST_F(Memory, OfAGroupIsLimitedByItsParents) {
   EXPECT_EQ(Limit(), 2000);
 }
 
-TEST_F(Memory, OfVersion1IsThatOfItsControllerOfMemory) {
+TEST_F(Memory, OfVersion1IsThatOfItsMemoryController) {
   SetGroups("5:cpu,cpuacct:/wrong\n4:hugetlb,memory:/docker/x\n1:name=systemd:/wrong");
   Write("fs/memory/wrong/memory.limit_in_bytes", "10");
   Write("fs/memory/docker/x/memory.limit_in_bytes", "5000");
@@ -77,7 +77,7 @@ TEST_F(Memory, IsUnlimitedWithoutAReadableLimit) {
   }
 }
 
-TEST_F(Memory, OfThisProcessIsTheHostsAtMost) {
+TEST_F(Memory, OfThisProcessIsAtMostTheHosts) {
   const int64_t host = int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   EXPECT_GT(UsableMemory(), 0);
   EXPECT_LE(UsableMemory(), host);

@@ -52,7 +52,7 @@ class Version(unittest.TestCase):
         self.assertNotEqual(second, first)
         self.assertEqual(self.version(), f"1.2.3 ({second})")
 
-    def test_the_file_is_left_alone_where_nothing_changed(self):
+    def test_the_file_is_not_rewritten_without_a_change(self):
         self.git("init", "-q")
         self.commit()
         self.version()
@@ -64,7 +64,7 @@ class Version(unittest.TestCase):
         self.version()
         self.assertNotEqual(self.out.stat().st_mtime_ns, 1)
 
-    def test_sources_without_git_have_the_version_alone_also_within_another_checkout(self):
+    def test_sources_without_git_have_only_the_version_even_within_another_checkout(self):
         self.assertEqual(self.version(), "1.2.3")
         self.git("init", "-q", folder=self.root)
         self.commit(folder=self.root)

@@ -4,9 +4,9 @@
 //     bench.B; answers COUNT times
 //                                     a product, then COUNT times of the gather alone (of serial
 //                                     jobs; 0 elsewhere), microseconds
-// A job's time is from its first begin on any rank, by the ranks' own reports, to its last end; the
-// hosts share the machine's clock. That is a little more than the longest epoch of a rank, which is
-// T in `agmmctl job show`: the ranks that the launch has reached late are waited for.
+// A job's time runs from the first begin to the last end on any rank, as the ranks report them; the
+// hosts share the machine's clock. It is a little longer than T in `agmmctl job show`, the longest
+// epoch of one rank, because the launch reaches some ranks late.
 #include <cmath>
 #include <iostream>
 
@@ -64,7 +64,7 @@ class Application {
   }
 
   const std::unique_ptr<Client> client_;
-  Connection connection_;  // what the library does not tell: each rank's own times
+  Connection connection_;  // each rank's own times, which the library does not report
   const std::string mesh_;
 };
 

@@ -1,4 +1,4 @@
-"""Runs agmm and what people would use instead, in turn, on hosts of its own. Users start it with run.sh."""
+"""Runs agmm and its alternatives in turn, on simulated hosts. Users start it with run.sh."""
 
 import argparse
 import itertools
@@ -29,7 +29,7 @@ FULL, QUICK = (7, 0.5, 8), (3, 0.2, 4)
 # A run of products in a row takes about ROW_US and has at most MOST_IN_A_ROW products; a row of
 # fewer than two is skipped.
 ROW_US, MOST_IN_A_ROW, ROWS_A_TURN = 10_000, 32, 2
-QUICK_ENDS_S = 112  # no case begins that would end later, if it took as long as the longest before it
+QUICK_ENDS_S = 112  # no case begins that would end later if it took as long as the longest case so far
 MIB = 1 << 20
 
 

@@ -16,7 +16,7 @@ import time
 import numpy
 
 import bounds
-from hosts import DEVICE, SUBNET, write_secret
+from hosts import DEVICE, SUBNET, end_all, write_secret
 from ranks import ContenderFailed, Ranks
 from shapes import SEED_A, SEED_B, part_of
 
@@ -284,11 +284,4 @@ class Agmm:
     def close(self):
         if self.client:
             self.client.close()
-        for daemon in self.daemons:
-            daemon.terminate()
-        for daemon in self.daemons:
-            try:
-                daemon.wait(5)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        end_all(self.daemons)

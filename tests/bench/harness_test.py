@@ -145,12 +145,12 @@ class Bounds(unittest.TestCase):
         self.assertAlmostEqual(auto["spread"], 1000 / 41000)
         self.assertAlmostEqual(f["versus"]["ratio"], 41000 / 57500)
 
-    def test_the_wire_counts_on_cpus(self):
+    def test_the_wire_time_counts_on_cpus(self):
         case = canned()["cases"][0]
         case["c_ns"] = [3.0]
         self.assertAlmostEqual(bounds.figures(case)["t_lb_cpu_us"], 21000 + 3 * 6291.456)
 
-    def test_there_is_no_e_without_something_to_hide(self):
+    def test_overlap_efficiency_needs_something_to_hide(self):
         f = canned()["cases"][1]["figures"]
         self.assertIsNone(f["contenders"]["agmm auto"]["e"])
         self.assertAlmostEqual(f["contenders"]["agmm auto"]["speedup"], 104 / 103)
@@ -184,7 +184,7 @@ class Shapes(unittest.TestCase):
         self.assertEqual(shapes.draw(7, 2, 3), shapes.draw(7, 2, 3))
         self.assertNotEqual(shapes.draw(7, 2, 3), shapes.draw(8, 2, 3))
 
-    def test_a_shape_is_a_size_a_rank(self):
+    def test_a_shape_may_give_the_size_for_each_rank(self):
         self.assertEqual(shapes.parse("2048x4096x256", 3)[1:], (6144, 768, 4096))
         for text in ("2048x4096", "axbxc", "0x1x1"):
             with self.assertRaises(ValueError):
@@ -244,7 +244,7 @@ class TalkingToRanks(unittest.TestCase):
 class Report(unittest.TestCase):
     maxDiff = None
 
-    def test_the_table_is_the_golden_one(self):
+    def test_the_table_matches_the_golden_file(self):
         self.assertEqual(report.text(json.loads(json.dumps(canned()))), (GOLDEN / "table.txt").read_text())
 
     def test_the_table_fits_a_terminal(self):

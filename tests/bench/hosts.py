@@ -26,6 +26,18 @@ class CannotMakeHosts(Exception):
     """One line: what is missing and what to do."""
 
 
+def end_all(processes):
+    """Asks these processes to end, and kills those that have not done so within 5 s."""
+    for process in processes:
+        process.terminate()
+    for process in processes:
+        try:
+            process.wait(5)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
 def write_secret(folder):
     """Writes the secret of a world and returns its path."""
     path = folder / "secret"

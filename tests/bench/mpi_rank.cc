@@ -16,11 +16,12 @@
 // * gemm_tiles, gemm_widened: the same by agmm's tiles, where the processor has them, and by
 //   oneDNN in f32. For the bounds alone.
 // * gather: MPI_Allgather(v) of A; or of B, and MPI_Alltoallv of the blocks of C.
-// * unfused: gather, then the faster one of oneDNN's. Of a gathered B, whose ranks' columns arrive
-//   row-major, a multiply for the columns of each rank between the two collectives.
-// * chunks: isend and irecv by chunks of rows to and from every peer, multiplied as they arrive,
-//   MPI_Testsome between the pieces. B is packed; chunk and piece are chosen by trial. Of a
-//   gathered B, chunks are panels of columns, and each piece of C is sent once it is multiplied.
+// * unfused: gather, then the faster product by oneDNN. A gathered B arrives row-major, so the
+//   columns of each rank are multiplied one by one between the two collectives.
+// * chunks: isend and irecv of chunks of rows to and from every peer, multiplied as they arrive,
+//   with MPI_Testsome between the pieces. B is packed; the sizes of chunks and pieces are chosen by
+//   trial. If B is gathered, chunks are panels of columns, and each piece of C is sent once it is
+//   computed.
 #include <mpi.h>
 #include <omp.h>
 

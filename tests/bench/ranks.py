@@ -6,6 +6,8 @@ import selectors
 import subprocess
 import time
 
+from hosts import end_all
+
 
 class ContenderFailed(Exception):
     """One line: the contender, and what it said."""
@@ -93,12 +95,5 @@ class Ranks:
     def close(self):
         for fd in self.to + self.back:
             os.close(fd)
-        for process in self.processes:
-            process.terminate()
-        for process in self.processes:
-            try:
-                process.wait(3)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end_all(self.processes)
         self.log.close()

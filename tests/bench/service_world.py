@@ -8,7 +8,7 @@ import subprocess
 import tempfile
 import time
 
-from hosts import write_secret
+from hosts import end_all, write_secret
 
 DEADLINE_S = 30
 
@@ -60,14 +60,7 @@ class World:
         return self
 
     def __exit__(self, *_):
-        for daemon in self.daemons:
-            daemon.terminate()
-        for daemon in self.daemons:
-            try:
-                daemon.wait(5)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        end_all(self.daemons)
         for one in self.held:
             one.close()
         self.folder.cleanup()

@@ -2,8 +2,8 @@
 // at once, for several settings of the transport. The lower bound to compare with is what plain TCP
 // does on the machine.
 //   transport_bench [message bytes, default 1 MiB] [messages, default 2000] [--json]
-// With --json of the default settings alone: {"one_way": {"mb_s_each_way", "cpu_ns_a_byte"},
-// "both_ways": {...}}; a byte is sent and received.
+// --json prints the default settings only: {"one_way": {"mb_s_each_way", "cpu_ns_a_byte"},
+// "both_ways": {...}}. A byte counts once, although it is sent and received.
 #include <sys/resource.h>
 
 #include <algorithm>

@@ -4,11 +4,11 @@
 //   ucx_rank FOLDER RANK        answers its worker's address, then takes commands as in
 //   contender_rank.h
 //     peers ADDRESS...            connects to all of them, in the order of the ranks
-//     move BYTES COUNT            COUNT times, begun together, BYTES to every peer and from it: the
-//     microseconds
-//                                 each took here, then the nanoseconds of CPU a byte sent or
-//                                 received, over all
-// How UCX moves them is for the environment to say.
+//     move BYTES COUNT            COUNT times, begun together, BYTES to and from every peer;
+//     answers
+//                                 the microseconds of each time here, then the nanoseconds of CPU
+//                                 per byte sent or received, over all
+// The environment determines how UCX moves the bytes.
 #include <poll.h>
 #include <sys/resource.h>
 #include <ucp/api/ucp.h>
@@ -25,7 +25,7 @@ constexpr int64_t kMessage = 1 << 20;
 constexpr unsigned kPayload = 1, kReady = 2;  // active messages
 
 struct Header {
-  int64_t from, value;  // offset in bytes; of kReady, when that was
+  int64_t from, value;  // offset in bytes; for kReady, the time
 };
 
 void Check(ucs_status_t status, const char* what) {

@@ -176,7 +176,7 @@ TEST(Bench, FitsInEightyColumnsAndLosesNoFigure) {
   FitLinesTo(100);
 }
 
-TEST(Bench, JsonIsTheGoldenOne) {
+TEST(Bench, JsonMatchesTheGoldenFile) {
   std::string text;
   for (const BenchCase& one : {SomeCase(), Skipped()}) {
     for (const auto& line : ToJson(one)) text += line.dump(1) + "\n";

@@ -113,7 +113,7 @@ TEST_F(Npy, WrittenMatricesAreReadBack) {
 }
 
 // The bytes that numpy.save writes for numpy.arange(6, dtype="<f4").reshape(2, 3).
-TEST_F(Npy, BytesAreNumPysOwn) {
+TEST_F(Npy, WritesTheSameBytesAsNumPy) {
   auto writer = NpyWriter::Create(Path(), 2, 3, DType::kF32).value();
   const float values[] = {0, 1, 2, 3, 4, 5};
   ASSERT_TRUE(writer->Append(6, values).ok());

@@ -72,7 +72,7 @@ void ExpectForeign(const std::string& endpoint) {
               HasSubstr("something that is not agmmd answers at " + endpoint));
 }
 
-TEST(Connection, AnotherServerIsNamedAsOne) {
+TEST(Connection, AnotherServerIsReportedAsNotAgmmd) {
   grpc::ServerBuilder builder;
   int port = 0;
   builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
@@ -128,7 +128,7 @@ TEST(Connection, EachStatusOfGrpcItselfReachesTheUserAsASentence) {
   }
 }
 
-TEST(Connection, AServerOfAnotherProtocolIsNamedAsOne) {
+TEST(Connection, AServerOfAnotherProtocolIsReportedAsNotAgmmd) {
   ExpectForeign(Listener("HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n").endpoint());
   ExpectForeign(Listener("SSH-2.0-OpenSSH_9.2\r\n").endpoint());
 }

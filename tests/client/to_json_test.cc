@@ -18,7 +18,9 @@ void ExpectGoldenJson(const std::string& name, const Json& json) {
   ExpectGolden("json/" + name, json.dump(1) + "\n");
 }
 
-TEST(ToJson, OfATensorIsTheGoldenOne) { ExpectGoldenJson("tensor.json", ToJson(SomeTensor())); }
+TEST(ToJson, OfATensorMatchesTheGoldenFile) {
+  ExpectGoldenJson("tensor.json", ToJson(SomeTensor()));
+}
 
 TEST(ToJson, OfAGetNamesItsFile) {
   ExpectGoldenJson("tensor_get.json", ToJson(SomeTensor(), {"W.npy", false, DType::kF32}));
@@ -52,7 +54,7 @@ TEST(PlanJson, SaysWhyDaemonsRefuseThePlan) {
   EXPECT_EQ(PlanJson(planned)["refused_by_daemons"], "it has about 9 steps");
 }
 
-TEST(ToJson, OfAJobIsTheGoldenOne) { ExpectGoldenJson("job.json", ToJson(SomeJob())); }
+TEST(ToJson, OfAJobMatchesTheGoldenFile) { ExpectGoldenJson("job.json", ToJson(SomeJob())); }
 
 TEST(ToJson, OfAFailedJobHasItsErrorAndNoFigures) {
   v1::Job job = SomeJob();
@@ -76,7 +78,7 @@ TEST(ToJson, OfAnEventNamesItsJob) {
   ExpectGoldenJson("job_event.json", ToJson(12, SomeJob().events(1)));
 }
 
-TEST(ToJson, OfTheStatusIsTheGoldenOne) {
+TEST(ToJson, OfTheStatusMatchesTheGoldenFile) {
   Json json = ToJson(SomeStatus());
   json["endpoint"] = "unix:/run/agmm/agmmd.sock";  // as agmmctl status adds it
   ExpectGoldenJson("status.json", json);

@@ -77,7 +77,7 @@ std::vector<Json> EventsOf(const Json& trace, const std::string& phase, bool wai
   return events;
 }
 
-TEST(Trace, OfASmallRingIsTheGoldenOne) {
+TEST(Trace, OfASmallRingMatchesTheGoldenFile) {
   const absl::StatusOr<Json> trace = TraceOf({TracedJob()}, Status());
   ASSERT_TRUE(trace.ok()) << trace.status();
   ExpectGolden("json/trace.json", trace->dump(1) + "\n");
@@ -234,7 +234,7 @@ TEST(Trace, OfTwoJobsHasOneZero) {
   EXPECT_EQ(trace["otherData"]["jobs"].size(), 2);
 }
 
-TEST(Trace, IsRefusedIfTheStepsDifferOrAreMissing) {
+TEST(Trace, IsRefusedIfStepsDifferOrAreMissing) {
   v1::Job job = TracedJob();
   job.set_plan_hash("0000000000000000");
   EXPECT_THAT(TraceOf({job}, Status()).status().message(), HasSubstr("0000000000000000"));

@@ -100,7 +100,7 @@ TEST(CpuDevice, DescribesItself) {
   EXPECT_EQ(device->info().threads, 2);
 }
 
-TEST(CpuDevice, RefusesPeersWhoseMemoryIsNotTheHosts) {
+TEST(CpuDevice, RefusesPeersWithoutHostMemory) {
   const Case c{"ring", DType::kF32, 2, 1, 1, 40, 12, 20, 1};
   Cluster cluster(CpuKind(), c.topology());
   HiddenHeap hidden(cluster.heap(1)->host());

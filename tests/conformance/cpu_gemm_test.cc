@@ -104,7 +104,7 @@ TEST(KernelChoice, TheProcessorAloneDecidesAndItIsDescribed) {
   }
 }
 
-TEST(KernelChoice, BF16ThatIsWidenedIsExactAndItsPackedBIsCountedInF32) {
+TEST(KernelChoice, WidenedBF16IsExactAndItsPackedBIsCountedInF32) {
   constexpr int64_t kM = 5, kN = 48, kK = 300;
   const TestMatrix a = SmallIntegers(kM, kK, 1), b = SmallIntegers(kK, kN, 2);
   const std::vector<std::byte> a_bytes = Dense(a, DType::kF32), b_bytes = Dense(b, DType::kBF16);

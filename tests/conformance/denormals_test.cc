@@ -1,6 +1,6 @@
-// The rule for denormals (docs/concepts.md): in bf16 they count as zero with every kernel, as the
-// bf16 instructions of processors have it; in f32 they are kept; f16 has none, because its products
-// are made in f32.
+// The rule for denormals (docs/concepts.md): in bf16 they count as zero with every kernel, like
+// with the bf16 instructions of processors; in f32 they are kept; f16 has none, because its
+// products are computed in f32.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -52,7 +52,7 @@ float ProductOf(const Expected& product, DType dtype, int64_t m) {
   return found.values[0];
 }
 
-TEST(Denormals, OfBF16CountAsZeroAndOfOthersAreKept) {
+TEST(Denormals, AreZeroInBF16AndKeptInOtherDTypes) {
   for (const Expected& product : kProducts) {
     SCOPED_TRACE(product.what);
     for (int64_t m : {1, 40}) {
@@ -115,7 +115,7 @@ bool Reduces(const Schedule& schedule) {
   return false;
 }
 
-TEST(Denormals, OfBF16CountAsZeroInReductionsAndOfF32AreKept) {
+TEST(Denormals, AreZeroInReductionsOfBF16AndKeptInThoseOfF32) {
   constexpr int64_t kM = 5, kN = 7, kK = 2;  // a reduction adds one term to the other
   const TestMatrix b{kK, kN, std::vector<float>(kK * kN, 0x1p-63f)};
   TestMatrix a{kM, kK, {}};

@@ -34,7 +34,7 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
       const Step& step = schedule.ranks[rank][i];
       const StepTime& time = reports[rank].steps[i];
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      // The end of a transfer is that of its last `to`, and a sender learns late of an arrival.
+      // A transfer ends when its last `to` does, and its sender learns of an arrival late.
       const bool exact = transfer == nullptr || (transfer->to.size() == 1 &&
                                                  transfer->to[0].rank == static_cast<Rank>(rank));
       for (const Slot& slot : step.signals) {
@@ -63,7 +63,7 @@ void ExpectOrdered(const Schedule& schedule, const std::vector<EpochReport>& rep
   }
 }
 
-TEST_P(DeviceTest, StepsStartBehindTheirLaneAndTheirWaits) {
+TEST_P(DeviceTest, StepsStartAfterTheirLaneAndTheirWaits) {
   for (const char* algorithm : {"serial", "ring", "direct", "peer"}) {
     SCOPED_TRACE(algorithm);
     const Case c{algorithm,
@@ -105,8 +105,8 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
     c[plan] = MatrixProduct(a, b);
   }
   Reports reports(kEpochs * 2 * 3);
-  // In one order on every rank: each plan's next epoch is queued when its last one is reported, and
-  // its C has been compared and poisoned.
+  // Epochs are queued in the same order on every rank. A plan's next epoch is queued once its last
+  // one has been reported and its C has been compared and poisoned.
   std::atomic<int64_t> wrong{0};
   std::latch queued(1);  // the first epochs of both plans on all ranks
   std::function<void(PreparedPlan*, Rank, uint64_t)> run = [&](PreparedPlan* plan, Rank rank,
@@ -130,7 +130,7 @@ TEST_P(DeviceTest, TwoPlansInterleaveOnTheSameDevices) {
 }
 
 // No step of another lane waits for the last copy, so only `done` shows that it has ended.
-TEST_P(DeviceTest, AnEpochEndsBehindItsRelayLanes) {
+TEST_P(DeviceTest, AnEpochEndsAfterItsRelayLanes) {
   const Case c{"serial", DType::kF32, 1, 1, 1, 40, 30, 50, 1};
   Schedule schedule = c.schedule(c.topology());
   const Problem problem = c.problem();

@@ -69,7 +69,7 @@ class Endless {
 
 class Epochs : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
-TEST_P(Epochs, EachSeesItsOwnInputsAlone) {
+TEST_P(Epochs, EachUsesOnlyItsOwnInputs) {
   const auto& [kind, c] = GetParam();
   Cluster::Options options;
   options.threads = c.threads;
@@ -135,12 +135,12 @@ void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
   EXPECT_TRUE(cluster.GuardsAreWhole());
 }
 
-TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAlone) {
+TEST_P(EpochsOverUcx, EachUsesOnlyItsOwnInputs) {
   RunOverUcx(std::get<0>(GetParam()), std::get<1>(GetParam()), /*lent=*/false);
 }
 
 // With workers that drive the transport while they wait.
-TEST_P(EpochsOverUcx, EachSeesItsOwnInputsAloneWithLentWorkers) {
+TEST_P(EpochsOverUcx, EachUsesOnlyItsOwnInputsWithLentWorkers) {
   RunOverUcx(std::get<0>(GetParam()), std::get<1>(GetParam()), /*lent=*/true);
 }
 
@@ -155,9 +155,9 @@ INSTANTIATE_TEST_SUITE_P(All, EpochsOverUcx,
                                           testing::ValuesIn(kUcxCases)),
                          Name);
 
-// Runs `epochs`, which leave out waits, until they mix: an element of C is wrong, or a model of the
-// driver ends the process, because it sees that accesses are not ordered. Nothing orders the epochs
-// either way, so a round may show nothing.
+// Runs `epochs`, which leave out waits, until they mix: until an element of C is wrong, or the
+// model of the driver ends the process because accesses are not ordered. Chance decides how the
+// epochs interleave, so a round may show nothing.
 void ExpectMixed(const DeviceKind& kind, const std::function<absl::StatusOr<int64_t>()>& epochs) {
   if (kind.name == "cuda_model") {
     GTEST_FLAG_SET(death_test_style, "threadsafe");
@@ -179,7 +179,7 @@ void ExpectMixed(const DeviceKind& kind, const std::function<absl::StatusOr<int6
 
 class Credits : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
-TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestSeesIt) {
+TEST_P(Credits, WithoutThemTheEpochsMixAndTheTestDetectsIt) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "without credits there is a race, which the sanitizer sees, too";
 #endif
@@ -211,7 +211,7 @@ Schedule WithoutJoins(Schedule schedule, bool entry) {
   return schedule;
 }
 
-TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
+TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestDetectsIt) {
 #ifdef __SANITIZE_THREAD__
   GTEST_SKIP() << "without joins there is a race, which the sanitizer sees, too";
 #endif
@@ -230,7 +230,7 @@ TEST_P(Joins, WithoutThemTheEpochsMixAndTheTestSeesIt) {
 INSTANTIATE_TEST_SUITE_P(All, Joins, testing::ValuesIn(DeviceKinds()),
                          [](const auto& info) { return info.param.name; });
 
-// Other operands that travel, by other routes: fewer epochs, because they have more steps to delay.
+// Other operands travel, by other routes. Fewer epochs, because these have more steps to delay.
 class EpochsOfShardings : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwork> network) {
@@ -246,11 +246,11 @@ void RunSharding(const DeviceKind& kind, const Case& c, std::shared_ptr<UcxNetwo
   EXPECT_TRUE(cluster.GuardsAreWhole());
 }
 
-TEST_P(EpochsOfShardings, EachSeesItsOwnInputsAlone) {
+TEST_P(EpochsOfShardings, EachUsesOnlyItsOwnInputs) {
   RunSharding(std::get<0>(GetParam()), std::get<1>(GetParam()), nullptr);
 }
 
-TEST_P(EpochsOfShardings, EachSeesItsOwnInputsAloneOverUcx) {
+TEST_P(EpochsOfShardings, EachUsesOnlyItsOwnInputsOverUcx) {
   const Case& c = std::get<1>(GetParam());
   RunSharding(std::get<0>(GetParam()), c, std::make_shared<UcxNetwork>(c.nodes));
 }
@@ -259,7 +259,8 @@ constexpr char kAlongK[] = "A[M, K_x] * B[K, N_x] -> C[M, N_x]";
 constexpr char kTwoAxes[] = "A[M_xy, K] * B[K, N] -> C[M, N]";
 constexpr char kLessSharded[] = "A[M_x, K] * B[K, N] -> C[M, N]";
 const std::vector<Case> kShardings = {
-    // Along K, on chip and with places in turn; B, and C behind it; C alone; by levels.
+    // The first two gather along K: on chip, and with places that are reused. In others B travels
+    // and then C, or C alone, or the route has levels.
     {"ring", DType::kBF16, 4, 2, 1, 23, 13, 61, 1, kAlongK},
     {"ring", DType::kF32, 4, 2, 1, 23, 13, 61, 1, kAlongK, "", "", 2},
     {"bidirectional_ring", DType::kF32, 4, 2, 2, 23, 13, 29, 1, kDefaultSpec, "", "", 2},

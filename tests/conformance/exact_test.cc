@@ -9,7 +9,7 @@ namespace {
 
 class Exact : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
-TEST_P(Exact, EveryElementOfCIsRightToTheBit) {
+TEST_P(Exact, EveryBitOfCIsRight) {
   const auto& [kind, c] = GetParam();
   Cluster::Options options;
   options.threads = c.threads;

@@ -31,7 +31,7 @@ class Failure : public testing::TestWithParam<DeviceKind> {
   static inline const Case kCase{"ring", DType::kF32, 2, 2, 1, 40, 12, 20, 1};
   static constexpr absl::Duration kSoon = absl::Milliseconds(500);
 
-  // Runs epochs with the deadline that it takes, and returns their reports.
+  // Takes a deadline, runs epochs with it, and returns their reports.
   using Attempt = std::function<std::vector<EpochReport>(absl::Duration limit)>;
   // Expects that the epochs of `attempt` end as `expected` says, in their order. On a busy machine
   // a rank may not have reached its wait by the deadline, so a further attempt has four times as
@@ -145,7 +145,7 @@ TEST_P(Failure, LaterEpochsFailWithTheSameErrorWithoutRunning) {
   EXPECT_EQ(late.Wait()[0].status, ended[0].status);
 }
 
-TEST_P(Failure, CancelDrainsTheRunningAndTheQueued) {
+TEST_P(Failure, CancelDrainsRunningAndQueuedEpochs) {
   PreparedPlan plan(cluster_, kCase.problem(), kCase.schedule());
   Fill(plan);
   Reports reports(3);

@@ -63,7 +63,7 @@ TEST_P(HeapTest, RowsOfAnyPitchRoundTripAndThePaddingStays) {
   }
 }
 
-TEST_P(HeapTest, NoRowsAreNoBytes) {
+TEST_P(HeapTest, ZeroRowsAreAcceptedAndTouchNothing) {
   EXPECT_EQ(heap_->Write({kHeap * 2, 0, 8, 8}, {nullptr, 0, 8, 8}), absl::OkStatus());
   EXPECT_EQ(heap_->Read({0, 4, 0, 0}, {nullptr, 4, 0, 0}), absl::OkStatus());
 }

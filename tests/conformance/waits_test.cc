@@ -106,12 +106,12 @@ Function* OfTheModel(const char* name) {
   return library == nullptr ? nullptr : reinterpret_cast<Function*>(dlsym(library, name));
 }
 
-// The waits of a device, by place: the waiting operation of an epoch's stream, and the awaited one.
-// A wait is needed if it is needed in some epoch, because epochs differ in what the host happens to
-// see, and in the owner's accesses before and after them.
+// The waits of a device. Equal waits of all epochs count as one: those with the same waiting
+// operation and the same awaited one. Such a wait is needed if some epoch needs it, because epochs
+// differ in what the host happens to see, and in the owner's accesses before and after them.
 class Findings {
  public:
-  // Looks at a stretch in which each stream had the same work twice, or none.
+  // Adds the waits of a recorded stretch in which each stream had the same work twice, or none.
   void Look(bool inputs_first) {
     auto* const waits = OfTheModel<decltype(agmmModelWaits)>("agmmModelWaits");
     auto* const without = OfTheModel<decltype(agmmModelWithout)>("agmmModelWithout");
@@ -133,7 +133,7 @@ class Findings {
       if (at.needed) continue;
       const agmmModelLoss loss = without(i);
       at.needed = loss == kLosesToARace;
-      // At one place the two epochs are of different parity, whichever stream counts them.
+      // Whichever stream counts them, the two epochs of a wait have different parity.
       const bool odd = (steps == 0 ? awaited_epoch : epoch) & 1;
       const int kind = 2 * inputs_first + odd;
       if (loss == kLosesOrder) at.orders_in.set(kind);
@@ -161,8 +161,9 @@ class Findings {
  private:
   struct Wait {
     bool needed = false;
-    // Kinds of epochs: two in a stretch, by what the owner does first. An order may matter in only
-    // some of them, because one may read what the next one writes.
+    // One bit for each kind of epoch: the first or the second of a stretch, with the owner's reads
+    // or writes first. An order may matter in some kinds only, because one may read what the next
+    // one writes.
     std::bitset<4> may_order_in, orders_in;
   };
   static bool IsSpare(const Wait& wait) {
@@ -181,7 +182,7 @@ class Findings {
   std::map<std::string, Wait> waits_;  // by place
 };
 
-// Returns all cases of the list, and those routes that the list lacks.
+// Returns the cases of this algorithm: those of the list, and some on routes that the list lacks.
 std::vector<Case> CasesOf(const std::string& algorithm) {
   std::vector<Case> cases = Cases();
   for (int nodes : {1, 2}) {
@@ -196,8 +197,8 @@ std::vector<Case> CasesOf(const std::string& algorithm) {
   return cases;
 }
 
-// Each wait costs a call, so at most one in this many may be idle: one that orders nothing in some
-// kind of epoch. Of `ring`, 7 % are.
+// Each wait costs a call, so at most one in this many may be idle, that is, order nothing in some
+// kind of epoch. In `ring`, 7 % are idle.
 constexpr int kOneIdleIn = 10;
 
 class Waits : public testing::TestWithParam<std::string> {};

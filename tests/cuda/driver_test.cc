@@ -11,7 +11,7 @@
 namespace agmm {
 namespace {
 
-TEST(Driver, WithoutOneTheReasonAndTheNextStepAreGiven) {
+TEST(Driver, AMissingDriverIsReportedWithReasonAndNextStep) {
   const auto driver = OpenDriver();
   if (driver.ok()) {
     EXPECT_GE((*driver)->version, 12000);

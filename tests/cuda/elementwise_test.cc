@@ -19,8 +19,8 @@ namespace {
 
 constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
 
-// The bits of a bf16 that has `value`, by arithmetic: eight significant bits, of even last digit
-// where two are as near, and the exponents of f32. NaN keeps its upper bits and becomes quiet.
+// Returns the bits of the bf16 nearest to `value`, by arithmetic: eight significant bits, the last
+// one even in a tie, and the exponents of f32. NaN keeps its upper bits and becomes quiet.
 uint16_t NearestBF16(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   if (std::isnan(value)) return static_cast<uint16_t>(bits >> 16 | 0x40);
@@ -34,7 +34,7 @@ uint16_t NearestBF16(float value) {
   return static_cast<uint16_t>(std::bit_cast<uint32_t>(rounded) >> 16);
 }
 
-// The value of a bf16 that is not NaN, by arithmetic.
+// Returns the value of a bf16 that is not NaN, by arithmetic.
 float ValueOfBF16(uint16_t bits) {
   const int exponent = bits >> 7 & 0xff, mantissa = bits & 0x7f;
   const double magnitude = exponent == 0xff ? std::numeric_limits<double>::infinity()
@@ -43,8 +43,7 @@ float ValueOfBF16(uint16_t bits) {
   return static_cast<float>((bits & 0x8000) != 0 ? -magnitude : magnitude);
 }
 
-// All values that lie next to a power of two or to the middle between two narrow values, and many
-// others.
+// All values next to a power of two or next to the midpoint of two narrow values, and many others.
 std::vector<float> ManyFloats() {
   std::vector<float> values;
   for (uint32_t high = 0; high < 0x10000; ++high) {

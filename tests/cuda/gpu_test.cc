@@ -24,7 +24,7 @@ namespace {
 
 using testing::ContainsRegex;
 
-// Awaited work has a tenth of its grace: 3 s.
+// Awaited work gets a tenth of its usual grace period: 3 s.
 class GpuTest : public testing::Test {
  protected:
   GpuTest() { failpoint::Arm("executor.short_grace"); }
@@ -91,7 +91,7 @@ TEST_F(GpuTest, AHungCopyIsReportedWithItsTimeAndBound) {
   EXPECT_THAT(failures_, testing::ElementsAre(gpu_->health().failure()));
 }
 
-// With two seconds for each of them the test would pass its time limit.
+// If each waited for two seconds, the test would exceed its time limit.
 TEST_F(GpuTest, CallersBehindAHungCopyFailAtOnce) {
   Open("gpus=1,hang=0@1");
   std::vector<absl::Status> ended(32);
@@ -103,7 +103,7 @@ TEST_F(GpuTest, CallersBehindAHungCopyFailAtOnce) {
   EXPECT_FALSE(gpu_->health().given_up().ok());
 }
 
-TEST_F(GpuTest, ACopyHasTheTimeOfAllWorkThatHasBegun) {
+TEST_F(GpuTest, ACopysLimitIncludesTheTimeOfOtherWorkThatHasBegun) {
   Open("gpus=1,hang=0@1");
   std::optional<WorkClock::Begun> other(1'500'000'000);
   const absl::Status status = Read();

@@ -67,7 +67,7 @@ TEST(Config, HasTheValuesOfTheFile) {
   EXPECT_EQ(config->log_level, "info");
 }
 
-TEST(Config, ThePlanCacheIsBytesOfTheWorld) {
+TEST(Config, ThePlanCacheIsASizeThatAllDaemonsShare) {
   EXPECT_EQ(ParseConfig(Good(), "x.conf")->plan_cache_bytes, 256 << 20);
   const absl::StatusOr<Config> config = ParseConfig(
       With(Good(), "cluster: \"demo\"", "cluster: \"demo\" plan_cache: \"1MiB\""), "x.conf");
@@ -91,7 +91,7 @@ TEST(Config, SessionsAreBounded) {
     EXPECT_NE(ErrorOf(with(wrong)).find("local.sessions"), std::string::npos);
 }
 
-TEST(Config, TheMemoryOfTransfersIsAShareOfTheHosts) {
+TEST(Config, TransferMemoryDefaultsToAShareOfTheHosts) {
   EXPECT_EQ(DefaultTransferMemory(int64_t{2} << 30), 256 << 20);
   EXPECT_EQ(DefaultTransferMemory(1 << 20), 64 << 20);
   EXPECT_EQ(DefaultTransferMemory(int64_t{1} << 40), 512 << 20);
@@ -114,7 +114,7 @@ TEST(Config, RanksNumberTheDevicesInListOrder) {
   EXPECT_EQ(config->first_rank(1), 2);
 }
 
-TEST(Config, HashIsOfTheWorldAlone) {
+TEST(Config, HashCoversOnlyTheWorld) {
   const Config b = ParseConfig(Good(), "x.conf").value();
   const Config a = ParseConfig(std::string(kWorld) + R"(local { node: "a" log_level: "debug"
       device { kind: "cpu" heap: "1MiB" } device { kind: "cpu" heap: "1MiB" } })",
@@ -247,7 +247,7 @@ TEST(Config, SocketPathThatTheKernelCannotHoldIsRefused) {
   EXPECT_THAT(ErrorOf(With(Good(), "/tmp/b.sock", path)), HasSubstr("at most 107 characters"));
 }
 
-TEST(Config, WithoutDevicesTheNodesOwnShareTheMachine) {
+TEST(Config, WithoutADeviceListTheNodesDevicesShareTheMachine) {
   const std::string device = "  device { kind: \"cpu\" threads: 3 heap: \"64MiB\" }\n";
   const std::string text = With(With(Good(), device, ""), "devices: 1", "devices: 3");
   const absl::StatusOr<Config> config = ParseConfig(text, "x.conf");
@@ -303,7 +303,7 @@ class Secret : public testing::Test {
   const TempFolder folder_{"secret"};
 };
 
-TEST_F(Secret, IsTheDaemonsAndItsGroups) {
+TEST_F(Secret, IsReadableOnlyByTheDaemonAndItsGroup) {
   for (int mode : {0400, 0600, 0440, 0640}) EXPECT_EQ(ErrorWith(FileWithMode(mode)), "") << mode;
   // The form in which Kubernetes mounts it.
   std::filesystem::create_symlink(FileWithMode(0440), folder_ / "link");
@@ -336,7 +336,7 @@ TEST_F(Secret, AConfigurationIsReadUpToABound) {
   EXPECT_THAT(std::string(LoadConfig(pipe).status().message()), HasSubstr("world: is missing"));
 }
 
-TEST(Config, MissingFileSaysWhich) {
+TEST(Config, AMissingFileIsNamed) {
   const absl::StatusOr<Config> config = LoadConfig("/nowhere/x.conf");
   EXPECT_TRUE(absl::IsNotFound(config.status())) << config.status();
   EXPECT_THAT(std::string(config.status().message()), HasSubstr("/nowhere/x.conf"));

@@ -29,7 +29,7 @@ std::string ErrorOf(const std::string& configured, const NodeNames& names) {
   return std::string(own.status().message());
 }
 
-TEST(OwnNode, IsNamedByTheFirstThatIsGiven) {
+TEST(OwnNode, IsNamedByTheFirstGivenName) {
   const std::string host = "web";
   EXPECT_EQ(Found("a", {.option = "b", .variable = "a", .host = host}), "b by --node");
   EXPECT_EQ(Found("a", {.variable = "b", .host = host}), "b by AGMM_NODE");

@@ -52,7 +52,7 @@ TEST(OwnerQuota, HostsTogetherLeaveRoomForTheUsersOfTheSocket) {
   EXPECT_EQ(quota.taken(), 2 << 20);
 }
 
-TEST(OwnerQuota, AQuarterIsNeverNothing) {
+TEST(OwnerQuota, AQuarterIsAtLeastOne) {
   EXPECT_EQ(OwnerQuota::Quarters(4096).owner, 1024);
   EXPECT_EQ(OwnerQuota::Quarters(4096).hosts, 3072);
   EXPECT_EQ(OwnerQuota::Quarters(1).owner, 1);

@@ -73,7 +73,7 @@ class RunJobsTest : public testing::Test {
       v1::RunJobsResponse response;
       while (outcomes.size() < count && stream->Read(&response)) {
         for (const v1::JobOutcome& outcome : response.outcomes()) {
-          EXPECT_EQ(outcomes.count(outcome.request_id()), 0u) << "told twice";
+          EXPECT_EQ(outcomes.count(outcome.request_id()), 0u) << "reported twice";
           outcomes[outcome.request_id()] = outcome;
         }
       }

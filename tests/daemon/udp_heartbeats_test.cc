@@ -44,7 +44,7 @@ std::string Receive(int fd, SocketAddress* from) {
   return size < 0 ? "" : std::string(bytes, size);
 }
 
-TEST(UdpHeartbeats, BothEndsHearEachOtherWhileTheStreamLives) {
+TEST(UdpHeartbeats, BothEndsReceiveThemWhileTheStreamLasts) {
   std::string address;
   const auto answers = *UdpHeartbeats::Answer({Bound(&address)});
   const auto asks = *UdpHeartbeats::Ask(address);
@@ -61,7 +61,7 @@ TEST(UdpHeartbeats, BothEndsHearEachOtherWhileTheStreamLives) {
   EXPECT_EQ(asks->heard_ns("key"), 0);
 }
 
-TEST(UdpHeartbeats, AStrangersKeyIsNotHeard) {
+TEST(UdpHeartbeats, DatagramsWithAStrangersKeyAreIgnored) {
   std::string address;
   const auto answers = *UdpHeartbeats::Answer({Bound(&address)});
   const auto stranger = *UdpHeartbeats::Ask(address), member = *UdpHeartbeats::Ask(address);
@@ -72,7 +72,7 @@ TEST(UdpHeartbeats, AStrangersKeyIsNotHeard) {
   EXPECT_EQ(stranger->heard_ns("other"), 0);
 }
 
-TEST(UdpHeartbeats, CopiesAndReturnedQuestionsAreNotHeard) {
+TEST(UdpHeartbeats, CopiesAndReturnedQuestionsAreIgnored) {
   std::string address;
   const int wire = Bound(&address);
   const auto asks = *UdpHeartbeats::Ask(address);
@@ -132,7 +132,7 @@ TEST(UdpHeartbeats, AWarningNamesTheAddressAndHowItAnswers) {
   close(wire);
 }
 
-TEST(UdpHeartbeats, SilenceIsJudgedByBoth) {
+TEST(UdpHeartbeats, ANodeIsSilentOnlyIfStreamAndDatagramsAre) {
   const int64_t silence = absl::ToInt64Nanoseconds(kSilenceLimit);
   const int64_t stream = absl::ToInt64Nanoseconds(kStreamSilenceLimit);
   const int64_t now = 100 * stream;

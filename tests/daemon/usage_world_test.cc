@@ -108,7 +108,7 @@ TEST(MergeInto, AWaitingUsageSurvivesAHeartbeatWithoutOne) {
   EXPECT_EQ(waiting.heartbeat().usage().staging_bytes(), 2);
 }
 
-TEST(MergeInto, ReportsCountInTheirGenerationAlone) {
+TEST(MergeInto, ReportsOfTwoGenerationsAreNotMerged) {
   v1::MemberMessage waiting, report, later;
   waiting.mutable_heartbeat();
   report.set_generation(1);
@@ -125,7 +125,7 @@ TEST(MergeInto, ReportsCountInTheirGenerationAlone) {
 }
 
 // A member reads nothing else from them, so a World in the same message would be lost.
-TEST(MergeInto, ProofsTravelAlone) {
+TEST(MergeInto, ProofsAreNotMerged) {
   v1::SequencerMessage challenge, proof, world;
   challenge.set_challenge("c");
   proof.set_proof("p");

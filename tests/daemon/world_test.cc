@@ -39,7 +39,7 @@ TEST(World, TwoNodesFormAWorldInAnyOrder) {
   }
 }
 
-// A heartbeat before the hello was taken for a daemon with another secret.
+// A heartbeat before the hello used to be mistaken for a daemon with another secret.
 TEST(World, ABusyDaemonSendsItsHelloBeforeHeartbeats) {
   failpoint::Arm("join.late_hello", 1);
   TestWorld world(2);
@@ -100,7 +100,7 @@ TEST(World, AnIncompleteWorldNamesTheMissingNodes) {
   EXPECT_EQ(world.WaitReady(2), 1u);
 }
 
-TEST(World, LostMemberRaisesTheGenerationAndMayComeBack) {
+TEST(World, LostMemberRaisesTheGenerationAndMayRejoin) {
   TestWorld world(3);
   for (int node : {0, 1, 2}) ASSERT_TRUE(world.Start(node).ok());
   const uint64_t first = world.WaitReady(1);
@@ -411,7 +411,7 @@ class SocketWorld : public testing::Test {
   Config config_;
 };
 
-TEST_F(SocketWorld, OfOneIsReadyAndNotOnTcp) {
+TEST_F(SocketWorld, OfOneNodeIsReadyAndDoesNotListenOnTcp) {
   absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config_, [](absl::Status) {});
   ASSERT_TRUE(daemon.ok()) << daemon.status();
   EXPECT_EQ((*daemon)->port(), 0);

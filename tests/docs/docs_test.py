@@ -92,7 +92,7 @@ class Documents(unittest.TestCase):
     def test_there_are_documents(self):
         self.assertGreater(len(DOCUMENTS), 5)
 
-    def test_what_runs_elsewhere_does(self):
+    def test_commands_that_run_elsewhere_exist_there(self):
         text = "\n".join(document.read_text() for document in DOCUMENTS)
         for command, (file, words) in ELSEWHERE.items():
             self.assertIn(command, text, "no document has this command any more; remove it from ELSEWHERE")

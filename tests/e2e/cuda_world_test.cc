@@ -165,7 +165,7 @@ class CudaCtl : public Ctl {
       : Ctl(OnModel(model, failpoints)) {}
 };
 
-TEST_F(CudaCtl, PutMultiplyGetBenchAndRemoveOnDevicesThatAreCalledAModel) {
+TEST_F(CudaCtl, TensorsJobsAndBenchWorkAndTheDevicesAreCalledAModel) {
   EXPECT_THAT(Ok({"status"}), HasSubstr("MODEL, no hardware"));
   const TestMatrix want = PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Y", "--wait"});
@@ -263,7 +263,7 @@ class CudaLosses : public CudaCtl {
   }
 };
 
-TEST_F(CudaLosses, AreInTheLogOfTheirDaemonAndInTheStatusOfBoth) {
+TEST_F(CudaLosses, AreLoggedByTheirDaemonAndInTheStatusOfBoth) {
   for (const std::string rank : {"2", "5"})
     Run({"tensor", "fill", "T" + rank, "--shape", "64x64", "--sharding", "[M, K]", "--ranks",
          rank});

@@ -79,7 +79,7 @@ class Service : public ::testing::Test {
   const TempFolder folder_{"service"};
 };
 
-TEST_F(Service, IsReadyOnceItAnswersAndSaysThatItStops) {
+TEST_F(Service, ReportsThatItIsReadyAndThatItStops) {
   NotifySocket manager(path());
   World world(Reporting(path()));
   world.Start(0);
@@ -111,7 +111,7 @@ TEST_F(Service, StopsCleanlyWhileReportingThatItIsReady) {
   EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
 }
 
-TEST_F(Service, OfAWorldThatIsNotCompleteIsReady) {
+TEST_F(Service, IsReadyInAnIncompleteWorld) {
   NotifySocket manager(path());
   World world(Reporting(path(), 2));
   world.Start(1);

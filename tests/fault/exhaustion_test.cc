@@ -73,7 +73,7 @@ TEST_P(AddressSpace, ALimitThatIsTooLowIsReportedInOneLine) {
 
 INSTANTIATE_TEST_SUITE_P(Nodes, AddressSpace, ::testing::Values(1, 2));
 
-TEST(Descriptors, TooFewAreOneLine) {
+TEST(Descriptors, TooFewAreReportedInOneLine) {
   WorldOptions options{.nodes = 2};
   options.hosts.assign(2, {{"/usr/bin/prlimit", "--nofile=79"}, "127.0.0.1"});
   World world(options);
@@ -85,7 +85,7 @@ TEST(Descriptors, TooFewAreOneLine) {
   EXPECT_THAT(errors[0], HasSubstr("2 nodes takes up to 80; raise ulimit -n"));
 }
 
-TEST(Threads, ADaemonThatCannotStartOneSaysWhich) {
+TEST(Threads, AThreadThatCannotStartIsNamed) {
   for (const char* purpose :
        {"the daemon's state", "worker 1 of 1 of a device", "plans", "large plans", "fills",
         "the transport", "the transport's handshakes", "heartbeats", "plans and their proofs",
@@ -108,7 +108,7 @@ TEST(Threads, ADaemonServesWithoutTheThreadOfItsFileSocket) {
   EXPECT_EQ(world.daemon(0).Wait(kPatience), 0);
 }
 
-TEST(Memory, APlanThatFindsNoneFailsItsJobAlone) {
+TEST(Memory, APlanWithoutMemoryFailsOnlyItsJob) {
   World world({.nodes = 2, .failpoints = "memory.none=1"});
   ASSERT_NO_FATAL_FAILURE(world.StartAll());
   WriteNpy(world.Path("A.npy"), SmallIntegers(64, 64, 1));

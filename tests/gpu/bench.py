@@ -162,7 +162,7 @@ def main():
 
     measured = measure(pathlib.Path(flags.bin), flags.dry_run)
     if "MODEL" in measured["device"] and not flags.dry_run:
-        sys.exit(f"bench.py: {measured['device']} is a model, whose times say nothing; use --dry-run")
+        sys.exit(f"bench.py: {measured['device']} is a model, whose times mean nothing; use --dry-run")
     shapes = [(row["m"], row["n"], row["k"]) for row in measured["rows"] if row["what"] == "product"]
     by_torch, torch_version = torch_products(shapes)
     rows = list(compared(measured["rows"], by_torch, torch_version, ceilings(flags.probe)))

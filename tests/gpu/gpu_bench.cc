@@ -206,7 +206,7 @@ int Main(bool dry_run) {
   }
   const std::string device = kind->create(0, 1)->info().description;
   if (kind->name != "cuda" && !dry_run) {
-    std::fprintf(stderr, "gpu_bench: %s is a model, whose times say nothing; use --dry-run\n",
+    std::fprintf(stderr, "gpu_bench: %s is a model, whose times mean nothing; use --dry-run\n",
                  device.c_str());
     return 1;
   }

@@ -1,4 +1,4 @@
-// cuda_probe: measurements, on a GPU only. They are reported, not judged.
+// cuda_probe: measurements, only on a GPU. They are reported, and none of them can fail.
 #include <algorithm>
 
 #include "tests/gpu/measure.h"

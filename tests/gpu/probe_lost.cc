@@ -77,7 +77,7 @@ void WaitForALostGpu(Probe& probe) {
 std::vector<ProbeCheck> LostChecks() {
   constexpr auto kFact = ProbeCheck::kFact;
   return {
-      {kFact, "fact.trap", "what calls return behind a kernel's trap", Trap},
+      {kFact, "fact.trap", "what calls return after a kernel's trap", Trap},
       {kFact, "fact.wait_for_a_lost_gpu", "a wait of GPU 1 for an event behind GPU 0's trap",
        WaitForALostGpu},
   };

@@ -3,8 +3,21 @@
 
 namespace {
 
-using FaultTest = ModelTest;
-using FaultDeathTest = ModelTest;
+class FaultTest : public ModelTest {
+ protected:
+  // GPU 1 is lost with the work before its event, for which the returned stream of GPU 0 waits.
+  CUstream StreamThatWaitsForTheLostGpu() {
+    const CUstream lost = Stream(1), stream = Stream(0);
+    const CUevent event = Event(1);
+    On(1, [&] {
+      cu.cuMemsetD8Async(Device(1, 1), 1, 1, lost);
+      cu.cuEventRecord(event, lost);
+    });
+    cu.cuStreamWaitEvent(stream, event, 0);
+    return stream;
+  }
+};
+using FaultDeathTest = FaultTest;
 
 TEST_F(FaultTest, TheNthCallFails) {
   Start("fail=cuMemCreate@2,fail=cuStreamCreateWithPriority@1,fail=cuMemHostAlloc@1:2");
@@ -72,14 +85,7 @@ TEST_F(FaultTest, AWaitForALostGpusEventIsReleased) {
 TEST_F(FaultDeathTest, ADeadlockOfTheHostIsFoundAndNamed) {
   const auto run = [&] {
     Start("gpus=2,order=lazy,lose=1@1,orphans=stuck");
-    const CUstream lost = Stream(1), stream = Stream(0);
-    const CUevent event = Event(1);
-    On(1, [&] {
-      cu.cuMemsetD8Async(Device(1, 1), 1, 1, lost);
-      cu.cuEventRecord(event, lost);
-    });
-    cu.cuStreamWaitEvent(stream, event, 0);
-    cu.cuStreamSynchronize(stream);
+    cu.cuStreamSynchronize(StreamThatWaitsForTheLostGpu());
   };
   EXPECT_DEATH(
       run(),
@@ -125,13 +131,7 @@ TEST_F(FaultDeathTest, WorkThatHangsIsNeitherDoneNorAnError) {
 TEST_F(FaultDeathTest, ADeadlockBehindAFullChannelIsFound) {
   const auto run = [&] {
     Start("gpus=2,order=lazy,depth=2,lose=1@1,orphans=stuck");
-    const CUstream lost = Stream(1), stream = Stream(0);
-    const CUevent event = Event(1);
-    On(1, [&] {
-      cu.cuMemsetD8Async(Device(1, 1), 1, 1, lost);
-      cu.cuEventRecord(event, lost);
-    });
-    cu.cuStreamWaitEvent(stream, event, 0);
+    const CUstream stream = StreamThatWaitsForTheLostGpu();
     cu.cuMemsetD8Async(Device(1), 1, 1, stream);
     cu.cuMemsetD8Async(Device(1), 1, 1, stream);
   };

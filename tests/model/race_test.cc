@@ -197,7 +197,7 @@ TEST_F(RaceDeathTest, AStreamThatReplacesADestroyedOneIsNotOrderedAfterIt) {
   EXPECT_DEATH(run(), "race");
 }
 
-TEST_F(RaceTest, AStreamThatTakesASeenOnesPlaceIsOrderedByTheHost) {
+TEST_F(RaceTest, AStreamThatReplacesAFinishedOneIsOrderedByTheHost) {
   Begin();
   for (int i = 0; i < 10; ++i) {
     CUstream shortly = nullptr;

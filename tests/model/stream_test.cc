@@ -121,7 +121,7 @@ TEST_F(StreamTest, AFullChannelBlocksTheCallerUntilThereIsRoom) {
   EXPECT_EQ(host[1], 0);
 }
 
-TEST_F(StreamTest, AnUnfinishedCopyIsAMix) {
+TEST_F(StreamTest, AnUnfinishedCopyLeavesAMixOfBytes) {
   Start("order=lazy,channels=32");
   constexpr size_t kBytes = 1 << 16;
   const CUdeviceptr ones = Device(kBytes);

@@ -105,7 +105,7 @@ TEST(Close, KeepsOneOfTwoExitJoinsForTheSameReader) {
   EXPECT_EQ(closed.ranks[0].size(), lean.ranks[0].size());
 }
 
-TEST(Close, CarriedWaitIsKeptForEitherOfTheTwoItGates) {
+TEST(Close, CarriedWaitIsKeptIfTheTransferOrItsCarrierNeedsIt) {
   // The push has a wait that its lane implies; the multiply that carries it has no other reason to
   // wait.
   Hand h = Hand::Push();

@@ -46,7 +46,7 @@ int DrawsTimes() {
 
 class MeshSizes : public testing::TestWithParam<ShardedCase> {};
 
-TEST_P(MeshSizes, AreProvedAndNeedAllThatTheyHave) {
+TEST_P(MeshSizes, AreProvedAndHaveNoUnneededPart) {
   std::mt19937_64 random(TestSeed());
   const auto one_of = [&](const auto& list) { return list[random() % list.size()]; };
   // Shapes of fewer rows than ranks, of ragged shards, and of several chunks a shard.

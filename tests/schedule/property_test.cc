@@ -163,7 +163,7 @@ TEST(Peer, IsChosenByAutoWithinNodesWithWholeShards) {
   EXPECT_EQ(OptionsOf(problem, in_pieces->recipe), (PlanOptions{"peer", 3, 1, "N=tp"}));
 }
 
-TEST(Serial, SaysWhenItDoesNotTakeTheChunksThatWereAskedFor) {
+TEST(Serial, ReportsThatItIgnoresTheRequestedChunks) {
   const Problem problem = MakeProblem(3, {96, 64, 48});
   const auto resolve = [&](const PlanOptions& asked) {
     return ResolveOptions(problem, MakeTopology(3, 3), asked).value();

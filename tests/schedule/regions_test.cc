@@ -62,7 +62,7 @@ TEST(Footprint, OverlapIsExact) {
   EXPECT_LT(overlaps, 18000);
 }
 
-TEST(Regions, KnowEveryElement) {
+TEST(Regions, AgreeWithAModelOfEveryElement) {
   using Element = std::tuple<Operand, int64_t, int64_t, bool>;
   int found = 0;
   for (int seed = 1; seed <= 300; ++seed) {

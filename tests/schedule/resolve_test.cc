@@ -37,7 +37,7 @@ TEST(Choice, OfPiecesStaysWithinWhatDaemonsPlan) {
   EXPECT_LE(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
-TEST(Choice, KeepsThePiecesThatWereAskedFor) {
+TEST(Choice, KeepsTheRequestedPieces) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {"auto", 0, 8}).value();
@@ -56,7 +56,7 @@ TEST(Choice, TakesOnePieceIfEvenOneHasTooManySteps) {
   EXPECT_GT(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
-TEST(Choice, OfPiecesCountsThoseThatWereAskedForInTheOtherDimension) {
+TEST(Choice, OfPiecesCountsThoseRequestedAlongK) {
   const Problem problem = MakeProblem(8, {16384, 8192, 8192}, DType::kBF16);
   const auto resolve = [&](int k_chunks) {
     return Resolved(problem, MakeTopology(8, 8), {"auto", 0, k_chunks, "N=x"});
@@ -113,7 +113,7 @@ TEST(Choice, OfASplitAvoidsUnneededMoves) {
   EXPECT_EQ(SplitFor("A[M, K] * B[K, N] -> C[M, N]", {8192, 8192, 8192}), "none");
 }
 
-TEST(Choice, SaysWhenKIsNotCutAsAskedFor) {
+TEST(Choice, ReportsThatKIsNotCutAsRequested) {
   const Problem only_c_travels =
       MakeProblem(4, {4096, 4096, 4096}, DType::kF32, "A[M_x, K] * B[K, N] -> C[M, N]");
   for (const char* algorithm : {"auto", "peer", "ring"}) {
@@ -124,7 +124,7 @@ TEST(Choice, SaysWhenKIsNotCutAsAskedFor) {
   }
 }
 
-TEST(Choice, OfPeerKeepsThePiecesAlongKThatWereAskedFor) {
+TEST(Choice, OfPeerKeepsTheRequestedPiecesAlongK) {
   const Problem problem = MakeProblem(4, {4096, 4096, 4096});
   const Topology topology = MakeTopology(4, 1);
   const PlanOptions asked = {"auto", 0, 4, "N=x"};

@@ -42,7 +42,7 @@ TEST(Spec, DefaultIsTheGatherAlongM) {
   EXPECT_EQ(problem->mesh, MeshOf("x=2,y=3"));
 }
 
-TEST(Spec, NamesAreFree) {
+TEST(Spec, AnyNamesAreAccepted) {
   const auto problem = ProblemOf("act[I_x, L]*W2[L, J_y]->out[I, J_y]");
   ASSERT_TRUE(problem.ok()) << problem.status();
   EXPECT_EQ(problem->tensors[kA].name, "act");
@@ -52,7 +52,7 @@ TEST(Spec, NamesAreFree) {
   EXPECT_EQ(ShapeOf(*problem).k, 24);
 }
 
-TEST(Spec, SpacesMeanNothing) {
+TEST(Spec, SpacesAreIgnored) {
   EXPECT_EQ(*ProblemOf("  A [ M _ x ,K ]*B[ K,N_x]  ->C[M,N _x ] "), *ProblemOf(kDefaultSpec));
 }
 

@@ -15,7 +15,7 @@ TEST(Terms, AreEqualInAnyOrderOfAdding) {
   EXPECT_EQ(up, Terms({0, 8}));
 }
 
-TEST(Terms, AreUnchangedByOthersThatShareOne) {
+TEST(Terms, AreUnchangedByTermsThatOverlapThem) {
   Terms terms({0, 4});
   ASSERT_TRUE(terms.Add(Terms({8, 12})));
   EXPECT_FALSE(terms.Add(Terms({3, 5})));

@@ -65,7 +65,7 @@ TEST(Text, ParsesWhatItPrints) {
   EXPECT_EQ(*schedule, SmallSchedule());
 }
 
-TEST(Text, CommentsAndBlankLinesMeanNothing) {
+TEST(Text, CommentsAndBlankLinesAreIgnored) {
   const std::string text =
       absl::StrCat("# a plan\n\n", absl::StrReplaceAll(kSmallText, {{"\n", "\n# x\n \n"}}));
   EXPECT_EQ(*Parse(SmallProblem(), text), SmallSchedule());

@@ -113,7 +113,7 @@ TEST_F(LibraryArgument, NumbersOutsideTheirRangeAreRefused) {
   ExpectRefused(client_->Submit(request).status(), "timeout is");
 }
 
-TEST_F(LibraryArgument, ATimeoutBelowZeroHasRunOut) {
+TEST_F(LibraryArgument, ANegativeTimeoutHasExpired) {
   for (const Milliseconds timeout : {Milliseconds(-1000), Milliseconds::min()})
     EXPECT_EQ(client_->List(timeout).status().code(), StatusCode::kDeadlineExceeded);
   EXPECT_TRUE(client_->List(Milliseconds::max()).ok());

@@ -41,7 +41,7 @@ TEST_F(LibraryJob, FiguresReportTheTime) {
   EXPECT_EQ(done->figures.flop_count, 2. * kM * kN * kK);
 }
 
-TEST_F(LibraryJob, AnErrorOfASubmitIsTheDaemons) {
+TEST_F(LibraryJob, ASubmitReturnsTheErrorOfTheDaemon) {
   JobRequest request = Request();
   request.a = "nobody";
   EXPECT_EQ(client_->Submit(request).status().code(), StatusCode::kNotFound);

@@ -183,7 +183,7 @@ TEST_F(LibraryMapping, AMappingThatOutlivesItsClientIsDetached) {
   }
 }
 
-TEST_F(LibraryMapping, ACommitMayMeetTheEndOfItsClient) {
+TEST_F(LibraryMapping, ACommitMayRaceWithTheEndOfItsClient) {
   for (int round = 0; round < 20; ++round) {
     auto mine = ConnectHere();
     Mapping mapping = Map(*mine, "A", true);

@@ -94,7 +94,7 @@ TEST_F(LibraryRun, ACancelledJobFailsWithCancelled) {
   EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
 }
 
-TEST_F(LibraryRun, ManyThatRunEachOtherEndOnceEach) {
+TEST_F(LibraryRun, ManyJobsThatStartEachOtherEndOnceEach) {
   constexpr int kJobs = 300, kLanes = 40;
   std::atomic<int> started = 0, ended = 0;
   std::mutex mutex;

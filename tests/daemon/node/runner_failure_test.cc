@@ -9,7 +9,7 @@ using ::testing::HasSubstr;
 using ::testing::StartsWith;
 using Code = absl::StatusCode;
 
-TEST(Runner, AnotherHashIsRefusedNamingBoth) {
+TEST(Runner, ADifferentHashIsRefusedWithBothValues) {
   RunnerWorld world(1, 2);
   v1::PreparePlan command = world.PrepareOf(1, world.ProblemOf(8, 8, 8));
   const std::string mine = command.plan_hash();

@@ -203,7 +203,7 @@ TEST_F(StalledRunner, ACancelReachesAnEpochOnItsWayToTheDevice) {
   EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
 }
 
-TEST_F(StalledRunner, ACancelOfAnEndedJobIsNothing) {
+TEST_F(StalledRunner, ACancelOfAnEndedJobHasNoEffect) {
   world_.LaunchEverywhere(world_.LaunchOf(1, 1, 1));
   for (int node : {0, 1}) EXPECT_TRUE(world_.node(node).DoneOf(1).ok());
   node_.runner->Cancel(world_.CancelOf(1));
@@ -311,7 +311,7 @@ TEST_F(StalledRunner, AMessageThatComesBeforeItsLaunchWaitsForIt) {
   EXPECT_TRUE(node_.DoneOf(1).ok());
 }
 
-TEST_F(StalledRunner, AFailedJobIsReportedOnceNothingArrivesForItsPlan) {
+TEST_F(StalledRunner, AFailedJobIsReportedWhenNothingMoreArrivesForItsPlan) {
   int64_t bytes = 0;
   const Message message = MessageWithBytes(&bytes);
   Arrival arrival;
@@ -323,7 +323,7 @@ TEST_F(StalledRunner, AFailedJobIsReportedOnceNothingArrivesForItsPlan) {
   EXPECT_EQ(node_.DoneOf(1).code(), Code::kCancelled);
 }
 
-TEST_F(StalledRunner, AGenerationIsNotOverWhileSomethingArrives) {
+TEST_F(StalledRunner, AGenerationDoesNotEndWhileSomethingArrives) {
   int64_t bytes = 0;
   const Message message = MessageWithBytes(&bytes);
   Arrival arrival;

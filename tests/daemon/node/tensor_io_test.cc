@@ -259,7 +259,7 @@ TEST(TensorIo, NothingWaitsForAReasonAfterTheStop) {
   EXPECT_EQ(done.all()[1].message(), "behind");
 }
 
-TEST(TensorIo, AGenerationEndsBehindTheCopiesThatBeganInIt) {
+TEST(TensorIo, AGenerationEndsAfterTheCopiesThatBeganInIt) {
   MemoryWorld world(1);
   MemoryNode& node = *world.nodes[0];
   const v1::Tensor tensor = TensorOf(1, TensorRequest("", "[M_x, K]", 8, 8, MeshOf(2)), 0);

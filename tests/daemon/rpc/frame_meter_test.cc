@@ -38,7 +38,7 @@ TEST(Allowance, RefillsAtTheRateOfTheTime) {
 class Meter : public ::testing::Test {
  protected:
   Meter() { EXPECT_EQ(meter_.Received(kPreface, kSecond_ns), ""); }
-  bool Says(const std::string& bytes, int64_t now_ns = kSecond_ns) {
+  bool Accepts(const std::string& bytes, int64_t now_ns = kSecond_ns) {
     why_ = meter_.Received(bytes, now_ns);
     return why_.empty();
   }
@@ -68,53 +68,53 @@ class Meter : public ::testing::Test {
   std::string why_;
 };
 
-TEST_F(Meter, AsManyResetsAsTheHostMayMake) {
-  EXPECT_TRUE(Says(Many(10, Frame(kReset))));
-  EXPECT_FALSE(Says(Frame(kReset)));
+TEST_F(Meter, ResetsBeyondTheHostsAllowanceAreRefused) {
+  EXPECT_TRUE(Accepts(Many(10, Frame(kReset))));
+  EXPECT_FALSE(Accepts(Frame(kReset)));
 }
 
-TEST_F(Meter, TheAllowanceComesBackWithTime) {
-  EXPECT_FALSE(Says(Many(11, Frame(kReset))));
+TEST_F(Meter, TheAllowanceRefillsWithTime) {
+  EXPECT_FALSE(Accepts(Many(11, Frame(kReset))));
   EXPECT_EQ(Left(2 * kSecond_ns), 5);
-  EXPECT_TRUE(Says(Many(5, Frame(kReset)), 2 * kSecond_ns));
-  EXPECT_FALSE(Says(Frame(kReset), 2 * kSecond_ns));
+  EXPECT_TRUE(Accepts(Many(5, Frame(kReset)), 2 * kSecond_ns));
+  EXPECT_FALSE(Accepts(Frame(kReset), 2 * kSecond_ns));
   EXPECT_EQ(Left(20 * kSecond_ns), 10);
 }
 
-TEST_F(Meter, ConnectionsOfOneHostShareIt) {
+TEST_F(Meter, ConnectionsOfOneHostShareTheAllowance) {
   FrameMeter other(host_);
   EXPECT_EQ(host_->connections, 2);
   EXPECT_EQ(other.Received(std::string(kPreface) + Many(6, Frame(kReset)), kSecond_ns), "");
-  EXPECT_FALSE(Says(Many(5, Frame(kReset))));
+  EXPECT_FALSE(Accepts(Many(5, Frame(kReset))));
 }
 
 TEST_F(Meter, PingsAndSettingsCountUnlessTheyAreAnswers) {
-  EXPECT_TRUE(Says(Many(100, Frame(kPing, 8, 1)) + Many(100, Frame(kSettings, 0, 1))));
-  EXPECT_TRUE(Says(Many(5, Frame(kPing, 8)) + Many(5, Frame(kSettings, 6))));
-  EXPECT_FALSE(Says(Frame(kPing, 8)));
+  EXPECT_TRUE(Accepts(Many(100, Frame(kPing, 8, 1)) + Many(100, Frame(kSettings, 0, 1))));
+  EXPECT_TRUE(Accepts(Many(5, Frame(kPing, 8)) + Many(5, Frame(kSettings, 6))));
+  EXPECT_FALSE(Accepts(Frame(kPing, 8)));
 }
 
 TEST_F(Meter, ContentsAreNotMistakenForFrames) {
-  EXPECT_TRUE(Says(Many(100, Frame(kData, 70'000))));
-  EXPECT_TRUE(Says(Many(10, Frame(kReset))));
+  EXPECT_TRUE(Accepts(Many(100, Frame(kData, 70'000))));
+  EXPECT_TRUE(Accepts(Many(10, Frame(kReset))));
 }
 
 TEST_F(Meter, BytesMayArriveOneByOne) {
-  for (char byte : Many(10, Frame(kData, 300) + Frame(kReset))) EXPECT_TRUE(Says({byte}));
+  for (char byte : Many(10, Frame(kData, 300) + Frame(kReset))) EXPECT_TRUE(Accepts({byte}));
   const std::string last = Frame(kReset);
-  EXPECT_TRUE(Says(last.substr(0, 8)));
-  EXPECT_FALSE(Says(last.substr(8, 1)));
+  EXPECT_TRUE(Accepts(last.substr(0, 8)));
+  EXPECT_FALSE(Accepts(last.substr(8, 1)));
 }
 
 TEST_F(Meter, CallsThatAreNotAnsweredHaveABound) {
-  EXPECT_TRUE(Says(Calls(20)));
-  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_TRUE(Accepts(Calls(20)));
+  EXPECT_FALSE(Accepts(Calls(1)));
   EXPECT_EQ(why_, "its host has 21 unanswered calls; the bound is 20");
 }
 
 TEST_F(Meter, AnsweredCallsAreNotBounded) {
   for (int i = 0; i < 1000; ++i) {
-    ASSERT_TRUE(Says(Calls(20)));
+    ASSERT_TRUE(Accepts(Calls(20)));
     // The first headers and the contents of an answer do not end it.
     meter_.Sent(Ends(20, kHeaders, 0) + Ends(20, kData));
     ASSERT_EQ(host_->open, 20);
@@ -127,24 +127,24 @@ TEST_F(Meter, AnsweredCallsAreNotBounded) {
 
 TEST_F(Meter, AnsweredCallsHaveARate) {
   for (int i = 0; i < 2'500; ++i) {
-    ASSERT_TRUE(Says(Calls(20)));
+    ASSERT_TRUE(Accepts(Calls(20)));
     meter_.Sent(Ends(20));
   }
-  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_FALSE(Accepts(Calls(1)));
 }
 
 // A client that closes its connection resets its calls.
 TEST_F(Meter, CallsThatAConnectionLeavesBehindAreCharged) {
-  EXPECT_TRUE(Says(Calls(20)));
+  EXPECT_TRUE(Accepts(Calls(20)));
   meter_.Sent(Ends(2));
   meter_.Close(kSecond_ns);
   EXPECT_EQ(host_->open, 0);
   EXPECT_EQ(host_->connections, 0);
-  EXPECT_EQ(Left(), -5) << "no more than comes back in a second";
+  EXPECT_EQ(Left(), -5) << "no more than is refilled in a second";
   // The server reads bytes that arrived before.
   EXPECT_EQ(Left(10 * kSecond_ns), 10);
-  EXPECT_TRUE(Says(Calls(10), 10 * kSecond_ns));
-  EXPECT_FALSE(Says(Calls(1), 10 * kSecond_ns));
+  EXPECT_TRUE(Accepts(Calls(10), 10 * kSecond_ns));
+  EXPECT_FALSE(Accepts(Calls(1), 10 * kSecond_ns));
   EXPECT_EQ(host_->open, 0);
 }
 
@@ -176,30 +176,30 @@ TEST_F(Meter, AHeaderBlockIsBoundedInAnyFrames) {
 }
 
 TEST_F(Meter, TrailersAndContinuationsCountAsHeaders) {
-  EXPECT_TRUE(Says(Calls(1)));
+  EXPECT_TRUE(Accepts(Calls(1)));
   // Trailers are held with their call, and do not count as a call.
-  EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName)));
+  EXPECT_TRUE(Accepts(FrameOf(kHeaders, kNewName)));
   EXPECT_EQ(host_->open, 1);
   EXPECT_EQ(host_->held, 2 * kFieldBytes + kIndexed.size() + kNewName.size());
   EXPECT_EQ(Left(), 10);
-  EXPECT_TRUE(Says(Many(10, FrameOf(kContinuation, ""))));
-  EXPECT_FALSE(Says(FrameOf(kContinuation, "")));
+  EXPECT_TRUE(Accepts(Many(10, FrameOf(kContinuation, ""))));
+  EXPECT_FALSE(Accepts(FrameOf(kContinuation, "")));
 }
 
 // gRPC skips the priority, and reads padding as fields.
-TEST_F(Meter, PriorityIsNoFieldAndPaddingIs) {
+TEST_F(Meter, PaddingCountsAsFieldsAndPriorityDoesNot) {
   const std::string priority("\0\x7f\xff\xff\xff", 5);
   const std::string frame =
       FrameOf(kHeaders, priority + Many(200, kIndexed), kHasPriority | kPadded);
-  for (char byte : frame) EXPECT_TRUE(Says({byte}));
+  for (char byte : frame) EXPECT_TRUE(Accepts({byte}));
   EXPECT_EQ(host_->held, 205 + 200 * kFieldBytes);
-  EXPECT_FALSE(Says(FrameOf(kContinuation, Many(100, kIndexed), kHasPriority)));
+  EXPECT_FALSE(Accepts(FrameOf(kContinuation, Many(100, kIndexed), kHasPriority)));
   EXPECT_THAT(why_, HasSubstr("the headers of a call have "));
 }
 
 TEST_F(Meter, BlocksWhosePartsGrpcWouldMixAreRefused) {
-  EXPECT_TRUE(Says(FrameOf(kHeaders, kNewName.substr(0, 5), 0, 2)));
-  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_TRUE(Accepts(FrameOf(kHeaders, kNewName.substr(0, 5), 0, 2)));
+  EXPECT_FALSE(Accepts(Calls(1)));
   EXPECT_EQ(why_, "a block of its headers ends within a field");
   FrameMeter other(host_);
   EXPECT_EQ(other.Received(kPreface + FrameOf(kHeaders, kIndexed, kHasPriority), kSecond_ns),
@@ -208,20 +208,20 @@ TEST_F(Meter, BlocksWhosePartsGrpcWouldMixAreRefused) {
 
 TEST_F(Meter, HeadersOfUnansweredCallsHaveABound) {
   const std::string fields = Many(100, kIndexed);
-  EXPECT_TRUE(Says(Calls(3, fields)));
-  EXPECT_FALSE(Says(Calls(1, fields)));
+  EXPECT_TRUE(Accepts(Calls(3, fields)));
+  EXPECT_FALSE(Accepts(Calls(1, fields)));
   EXPECT_EQ(why_,
             "the headers of its host's unanswered calls have 102800 bytes, counting 256 for each "
             "field; the bound is 80000");
   meter_.Sent(Ends(4));
-  EXPECT_TRUE(Says(Calls(3, fields)));
+  EXPECT_TRUE(Accepts(Calls(3, fields)));
 }
 
 // A host with few calls is served while others hold everything that the server allows.
 TEST_F(Meter, HeadersOfAllHostsHaveABound) {
   held_by_all_.bytes = held_by_all_.most_bytes + 1;
-  EXPECT_TRUE(Says(Calls(19)));
-  EXPECT_FALSE(Says(Calls(1)));
+  EXPECT_TRUE(Accepts(Calls(19)));
+  EXPECT_FALSE(Accepts(Calls(1)));
   EXPECT_THAT(why_, HasSubstr("have 5140 bytes, counting 256 for each field; the bound is 5000"));
 }
 
@@ -259,10 +259,11 @@ TEST_F(Meter, HeadersHaveARate) {
 }
 
 TEST_F(Meter, ATrustedConnectionHasNoBound) {
-  EXPECT_TRUE(Says(Calls(7)));
+  EXPECT_TRUE(Accepts(Calls(7)));
   meter_.Trust();
   EXPECT_EQ(host_->open, 0);
-  EXPECT_TRUE(Says(Many(1000, Frame(kReset)) + Calls(60'000) + Calls(2, std::string(70'000, 'x'))));
+  EXPECT_TRUE(
+      Accepts(Many(1000, Frame(kReset)) + Calls(60'000) + Calls(2, std::string(70'000, 'x'))));
   meter_.Close(kSecond_ns);
   EXPECT_EQ(Left(), 10);
 }

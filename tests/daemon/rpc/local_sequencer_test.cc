@@ -231,7 +231,7 @@ TEST_F(LocalSequencerTest, IdsOfAnEarlierSequencerAreRefused) {
   EXPECT_TRUE(Call(tensors_.get(), &Tensors::GetTensor, get).ok());
 }
 
-TEST_F(LocalSequencerTest, ASessionIsOfANodeOfTheWorld) {
+TEST_F(LocalSequencerTest, ASessionBelongsToANodeOfTheWorld) {
   EXPECT_EQ(Open("s", 2).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(Open("s", 1).ok());
 }

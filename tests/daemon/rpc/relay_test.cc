@@ -175,14 +175,14 @@ TEST_F(RelayTest, EachStatusOfGrpcItselfReachesTheCallerAsASentence) {
   EXPECT_THAT(std::string(GetJob().status().message()), HasSubstr("RST_STREAM with error code 2"));
 }
 
-TEST_F(RelayTest, CallsBeforeTheStreamIsUpNameTheSequencer) {
+TEST_F(RelayTest, CallsWithoutAStreamToTheSequencerNameIt) {
   const absl::Status got = GetJob().status();
   EXPECT_TRUE(absl::IsUnavailable(got)) << got;
   EXPECT_EQ(ReasonOf(got), kReasonWorldIncomplete);
   EXPECT_THAT(std::string(got.message()), HasSubstr("node a (127.0.0.1:1)"));
 }
 
-TEST_F(RelayTest, VanishedSequencerIsAPeerLost) {
+TEST_F(RelayTest, AVanishedSequencerIsReportedAsPeerLost) {
   client_->SetConnected("token");
   sequencer_->Shutdown(ToGrpc(Deadline::After(absl::ZeroDuration())));
   sequencer_->Wait();

@@ -19,7 +19,7 @@ TEST_F(Uploading, AnAbortReturnsTheLeaseAtOnce) {
   Abort();
 }
 
-TEST_F(Uploading, AnAbortHoldsForTheMessagesThatItOvertakes) {
+TEST_F(Uploading, AnAbortAlsoAppliesToTheMessagesThatItOvertakes) {
   Abort("overtaken");
   Client overtaken(this, "overtaken");
   EXPECT_EQ(overtaken.Ask().error_code(), grpc::StatusCode::ABORTED);
@@ -235,7 +235,7 @@ TEST_F(UploadingWithOthers, OneOwnerHasAQuarter) {
   EXPECT_THAT(refusal.error_message(), HasSubstr("2 is the limit for one owner"));
   Abort("first");
   EXPECT_TRUE(third.Ask().ok());
-  EXPECT_TRUE(second.Ask().ok()) << "one that is open may go on";
+  EXPECT_TRUE(second.Ask().ok()) << "an open session may continue";
 }
 
 TEST_F(UploadingWithinBounds, AnAbortIsForgottenInTheEnd) {

@@ -30,7 +30,7 @@ class JobLogTest : public SchedulerTest {
   }
 };
 
-TEST_F(JobLogTest, AFailedJobIsOneLineWithItsTermsAndAJobThatSucceedsIsNone) {
+TEST_F(JobLogTest, AFailedJobLogsOneLineWithItsTermsAndASuccessfulJobNone) {
   const Logged logged;
   const v1::SubmitJobRequest request = Request(MakeOperands());
   Warm(request);
@@ -48,7 +48,7 @@ TEST_F(JobLogTest, AFailedJobIsOneLineWithItsTermsAndAJobThatSucceedsIsNone) {
   EXPECT_EQ(Lines(text), 1);
 }
 
-TEST_F(JobLogTest, ACancelledJobIsOneLineAlsoInTheQueue) {
+TEST_F(JobLogTest, ACancelledJobLogsOneLineEvenFromTheQueue) {
   const Logged logged;
   const uint64_t id = SubmitOk(Request(MakeOperands()));
   ASSERT_TRUE(Cancel(id).ok());
@@ -57,7 +57,7 @@ TEST_F(JobLogTest, ACancelledJobIsOneLineAlsoInTheQueue) {
   EXPECT_EQ(Lines(logged.text()), 1);
 }
 
-TEST_F(JobLogTest, AJobOfMoreThanTwiceItsUsualTimeIsOneLine) {
+TEST_F(JobLogTest, AJobThatTakesMoreThanTwiceItsUsualTimeLogsOneLine) {
   const Logged logged;
   v1::SubmitJobRequest request = Request(MakeOperands());
   Run(request, absl::Seconds(3));  // packs B, so it is not measured
@@ -80,7 +80,7 @@ TEST_F(JobLogTest, AJobThatIsShortEitherWayIsNotSlow) {
   EXPECT_THAT(logged.text(), IsEmpty());
 }
 
-TEST_F(JobLogTest, LinesBeyondABoundAreCountedInsteadUntilThePeriodIsOver) {
+TEST_F(JobLogTest, LinesBeyondABoundAreOnlyCountedUntilThePeriodEnds) {
   const Logged logged;
   const v1::SubmitJobRequest request = Request(MakeOperands());
   const auto cancel = [&](int count) {
@@ -95,7 +95,7 @@ TEST_F(JobLogTest, LinesBeyondABoundAreCountedInsteadUntilThePeriodIsOver) {
   EXPECT_EQ(Lines(logged.text()), scheduler::JobLog::kMaxLines + 3);
 }
 
-TEST_F(JobLogTest, AtDebugEachEventOfAJobIsALine) {
+TEST_F(JobLogTest, AtDebugLevelEachEventOfAJobLogsALine) {
   const v1::SubmitJobRequest request = Request(MakeOperands());
   Warm(request);
   const Logged logged(spdlog::level::debug);

@@ -117,7 +117,7 @@ TEST_F(JournalTest, JobsReachTheDiskWhileTheDaemonRuns) {
   }
 }
 
-TEST_F(JournalTest, ATornOrDamagedTailIsDroppedWithOneLineAndWrittenOver) {
+TEST_F(JournalTest, ATornOrDamagedTailIsDroppedWithOneLogLineAndOverwritten) {
   Write(1, 3);
   const auto size = std::filesystem::file_size(Path(".0"));
   std::filesystem::resize_file(Path(".0"), size - 3);
@@ -235,7 +235,7 @@ TEST_F(JournalTest, ARecordThatIsTooLargeIsShortenedOrLeftOut) {
   EXPECT_EQ(Metric("job_journal_left_out_total"), 1);
 }
 
-TEST_F(JournalTest, AFullDiskIsOneLineAndLeavesNoTornRecord) {
+TEST_F(JournalTest, AFullDiskLogsOneLineAndLeavesNoTornRecord) {
   Write(1, 1);
   const Logged logged;
   {
@@ -272,7 +272,7 @@ TEST_F(JournalTest, AListOfLargeEarlierJobsFitsIntoAMessage) {
   Do([&] { scheduler_ = nullptr; });
 }
 
-TEST_F(JournalTest, JobsOfAnEarlierRunAreListedAndShownAsSuch) {
+TEST_F(JournalTest, JobsOfAnEarlierRunAreMarkedAsSuch) {
   const auto get = [&](uint64_t id, const std::string& run) {
     Answer<v1::Job> job;
     v1::GetJobRequest request;

@@ -159,7 +159,7 @@ TEST_F(SchedulerTest, TheSequencerEndsARunningJobAtItsDeadline) {
   request.mutable_timeout()->set_seconds(10);
   const uint64_t id = SubmitOk(request);
   AnswerPrepared();
-  // The nodes have the same deadline, and a moment to report what they were at.
+  // The nodes have the same deadline, and a moment more to report their progress.
   Advance(absl::Seconds(10));
   EXPECT_TRUE(Take(v1::Command::kCancelLaunch).empty());
   Advance(absl::Seconds(1));

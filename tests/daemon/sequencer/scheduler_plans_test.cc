@@ -15,7 +15,7 @@ using Code = absl::StatusCode;
 
 class PlansOfJobs : public SchedulerTest {};
 
-TEST_F(PlansOfJobs, AThousandWarmJobsPlanAndAllocateNothingWhateverM) {
+TEST_F(PlansOfJobs, AThousandWarmJobsPlanAndAllocateNothingForAnyM) {
   const Operands3 large = MakeOperands(64), small = MakeOperands(32);
   Warm(Request(large));
   Warm(Request(small));

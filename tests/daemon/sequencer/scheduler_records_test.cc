@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
-TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeIsOver) {
+TEST(RequestLog, AnIdIsForgottenExactlyWhenItsTimeEnds) {
   ManualClock clock;
   RequestLog log(&clock);
   log.Add("short", "body", 1, absl::Minutes(1));

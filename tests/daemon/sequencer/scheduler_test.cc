@@ -142,7 +142,7 @@ TEST_F(SchedulerTest, DifferentInnerDimensionsNameBothNumbers) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("33 rows"));
 }
 
-TEST_F(SchedulerTest, CDiffersFromTheInputs) {
+TEST_F(SchedulerTest, CMayNotBeAnInput) {
   Operands3 t = MakeOperands();
   t.c = t.a;
   EXPECT_EQ(Submit(Request(t)).status().code(), Code::kInvalidArgument);

@@ -185,7 +185,7 @@ TEST_F(Lent, AJobWaitsForMemoryOfJobsThatWillEnd) {
   EXPECT_THAT(Launched(), ElementsAre(running));
   const uint64_t waiting = SubmitOk(large), last = SubmitOk(behind);
   AnswerPrepared();
-  EXPECT_THAT(Launched(), IsEmpty()) << "nothing goes past it";
+  EXPECT_THAT(Launched(), IsEmpty()) << "nothing overtakes it";
   DoneEverywhere(running);
   EXPECT_THAT(Launched(), ElementsAre(waiting));
   DoneEverywhere(waiting);

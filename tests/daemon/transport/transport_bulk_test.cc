@@ -27,7 +27,7 @@ absl::Status Read(Cluster& cluster, int node, const BulkBlock& block, const Rows
   return done.all()[0];
 }
 
-TEST(TransportBulk, WritesAreInPlaceWhenDoneAndAreReadBack) {
+TEST(TransportBulk, WritesAreInPlaceWhenReportedDone) {
   Cluster cluster(2);
   const MatrixStore& store = cluster.nodes[1]->store;
   uint64_t seed = 0;

@@ -164,8 +164,7 @@ bool PassesALargeOne() {
 // the threads for that long.
 TEST(TransportDrive, BytesAreReceivedDuringALargeSend) {
 #ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a matter of which thread comes when, and the sanitizer slows one down more than "
-                  "the other";
+  GTEST_SKIP() << "depends on which thread is first, and the sanitizer slows them down unevenly";
 #endif
   constexpr int kTries = 6;
   int tries = 1;

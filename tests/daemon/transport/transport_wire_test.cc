@@ -49,7 +49,7 @@ TEST(TransportWire, AnotherKeyGivesAnotherCheck) {
   EXPECT_FALSE(key->Holds(Sealed<wire::PlanHeader>(*zero, wire::kPlan)));
 }
 
-TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
+TEST(TransportWire, OnlyValidHeadersOfThisWorldAreAccepted) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   auto generation = std::make_shared<transport::Generation>();
@@ -99,7 +99,7 @@ TEST(TransportWire, OnlySoundHeadersOfThisWorldAreAdmitted) {
   EXPECT_GT(counters.bad_check, 0);
 }
 
-TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
+TEST(TransportWire, OnlyAddressesSurviveFraming) {
   transport::TransportAddress address;
   address.listener.socket.bytes.ss_family = AF_INET;
   address.listener.socket.size = sizeof(sockaddr_in);
@@ -122,7 +122,7 @@ TEST(TransportWire, AddressesSurviveFramingAndNothingElsePasses) {
 
 // UCX installs handlers for SIGHUP and the fatal signals when its library is loaded; a daemon needs
 // these signals itself.
-TEST(TransportWire, SignalsAreGivenBackToTheProcess) {
+TEST(TransportWire, SignalHandlersAreRestored) {
   if (std::getenv("UCX_HANDLE_ERRORS") != nullptr)
     GTEST_SKIP() << "the environment says what UCX does";
   Node node;

@@ -161,7 +161,7 @@ TEST_F(OneNode, AnAddressInUseIsNamed) {
   EXPECT_TRUE(world_.WaitReady(0));
 }
 
-TEST(Socket, InUseIsNamedAndTheFirstDaemonLivesOn) {
+TEST(Socket, InUseIsReportedAndTheFirstDaemonKeepsRunning) {
   World world({});  // used only for its folder
   const std::string socket = world.Path("s");
   auto start = [&](const std::string& name) {

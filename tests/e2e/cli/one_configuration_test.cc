@@ -70,7 +70,7 @@ TEST_F(OneConfiguration, ServesTwoDaemons) {
   EXPECT_THAT(second->err(), HasSubstr("node test-1 (named by AGMM_NODE) of cluster shared"));
 }
 
-TEST_F(OneConfiguration, TheOptionPrecedesTheVariableAndThatTheFile) {
+TEST_F(OneConfiguration, TheOptionPrecedesTheVariableWhichPrecedesTheFile) {
   const std::string path = Write("test-1", "node: \"test-1\"");
   const std::string n0 = absl::StrFormat("node 0 test-0 at %s: rank 0, sequencer, this daemon",
                                          world_.address(0)),

@@ -25,7 +25,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct Result {
   int exit_code = -1;
-  std::string out;  // stdout and stderr as they came
+  std::string out;  // stdout and stderr, interleaved as written
 };
 
 // Runs agmmctl with `arguments`, which the shell splits.
@@ -167,7 +167,7 @@ TEST(PlanCli, JsonTellsJoinsFromTransfers) {
   EXPECT_EQ(joins, 2 * 2);  // every rank admits the other, and waits for it
 }
 
-TEST(PlanCli, JsonOfASmallPlanIsTheGoldenOne) {
+TEST(PlanCli, JsonOfASmallPlanMatchesTheGoldenFile) {
   const Result result = Agmmctl(
       "plan --shape M=8,N=4,K=4 --mesh x=2 --dtype f32 --algorithm ring --chunks 1 "
       "--json");
