@@ -10,12 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/config/reachable.h"
 #include "daemon/devices.h"
-#include "daemon/gauges.h"
 #include "daemon/link/heartbeat_thread.h"
+#include "daemon/link/link.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/link/udp_heartbeats.h"
-#include "daemon/local_links.h"
-#include "daemon/memory_watch.h"
 #include "daemon/node/join.h"
 #include "daemon/node/member.h"
 #include "daemon/node/runner.h"
@@ -37,6 +35,8 @@
 #include "daemon/sequencer/sessions.h"
 #include "daemon/transport/ucx_transport.h"
 #include "kernels/base/host_port.h"
+#include "kernels/base/loop.h"
+#include "kernels/base/memory.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -44,6 +44,73 @@
 
 namespace agmm {
 namespace {
+
+// Memory is checked this often, and returned to the kernel every third time.
+constexpr absl::Duration kMemoryPeriod = absl::Seconds(2);
+constexpr int kTrimPeriods = 3;
+// A busy daemon allocates less than this besides plans, records and transfers.
+constexpr int64_t kStrainBytes = int64_t{256} << 20;
+// Uploads leave less, which is kept for later uploads on purpose (main.cc).
+constexpr size_t kKeptFreeBytes = size_t{256} << 20;
+
+// The stream between the sequencer and the member of its own daemon. This is the sequencer's end.
+// `loop` and `member` outlive the loop's run. On the loop only.
+class LocalMemberLink final : public MemberLink {
+ public:
+  LocalMemberLink(Loop* loop, Member* member, bool alone)
+      : loop_(loop), member_(member), alone_(alone) {}
+  void Send(v1::SequencerMessage message) override {
+    // Posts the message, so that a command never runs within the call that sent it.
+    auto give = [member = member_, message = std::move(message)] { member->OnMessage(message); };
+    if (alone_) return loop_->Post(std::move(give));
+    // Runs after the streams to other nodes have written, which happens in the last round of the
+    // loop: those messages have further to go, and a worker here would take the core.
+    loop_->PostLast(
+        [loop = loop_, give = std::move(give)]() mutable { loop->Post(std::move(give)); });
+  }
+  void Refuse(v1::Refusal refusal) override {
+    v1::SequencerMessage message;
+    *message.mutable_refusal() = std::move(refusal);
+    Send(std::move(message));
+  }
+  // Ends with the daemon.
+  void Close() override {}
+
+ private:
+  Loop* const loop_;
+  Member* const member_;
+  const bool alone_;  // in a world of one node
+};
+
+// The member's end.
+class LocalSequencerLink final : public SequencerLink {
+ public:
+  LocalSequencerLink(Sequencer* sequencer, std::shared_ptr<MemberLink> member)
+      : sequencer_(sequencer), member_(std::move(member)) {}
+  void Send(v1::MemberMessage message) override { sequencer_->OnMessage(member_, message); }
+
+ private:
+  Sequencer* const sequencer_;
+  const std::shared_ptr<MemberLink> member_;
+};
+
+void AddTransportGauges(const UcxTransport* transport, Metrics* metrics) {
+  const TransportCounters& c = transport->counters();
+  const auto add = [metrics](const char* name, const TransportCount& count) {
+    metrics->SetGauge(name, [&count] { return static_cast<double>(count); });
+  };
+  add("transport_messages_sent_total", c.plan.messages_sent);
+  add("transport_messages_received_total", c.plan.messages_received);
+  add("transport_peer_failures_total", c.peers_failed);
+  add("transport_stale_total", c.stale_generation);
+  add("transport_parked_messages", c.parked);
+  add("transport_staging_bytes", c.staging_bytes);
+  metrics->SetGauge("transport_refused_connections_total",
+                    [transport] { return static_cast<double>(transport->refused_connections()); });
+  metrics->SetGauge("transport_sent_bytes_total", [&c] { return c.bytes_sent(); });
+  metrics->SetGauge("transport_received_bytes_total", [&c] { return c.bytes_received(); });
+  metrics->SetGauge("transport_dropped_total", [&c] { return c.dropped(); });
+}
 
 // All objects of a daemon, in the order of their creation.
 class WholeDaemon final : public Daemon {
@@ -66,6 +133,7 @@ class WholeDaemon final : public Daemon {
   absl::Status ServePeers();
   void ServeFiles();
   void EnterWorld();
+  void WatchMemory();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
     return {loop_.get(),      sequencer_.get(), &placement_, catalog_.get(),
@@ -114,16 +182,7 @@ class WholeDaemon final : public Daemon {
   // Serves the other daemons, on the first of several nodes, so that a flood of clients cannot take
   // their connections.
   std::unique_ptr<RpcServer> peer_server_;
-  MemoryWatch memory_{loop_.get(),
-                      [this] {
-                        return static_cast<size_t>(runner_->plan_bytes() +
-                                                   metrics_.counter("job_history_bytes")->value() +
-                                                   transfer_memory_->taken());
-                      },
-                      [this](bool strained) {
-                        for (RpcServer* server : {server_.get(), peer_server_.get()})
-                          if (server != nullptr) server->SetStrained(strained);
-                      }};
+  int memory_checks_ = 0;
 };
 
 absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
@@ -138,9 +197,13 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
     AGMM_RETURN_IF_ERROR(CreateClient());
   }
   AGMM_RETURN_IF_ERROR(Serve());
-  if (udp_heartbeats_ != nullptr) AddUdpHeartbeatGauge(udp_heartbeats_.get(), &metrics_);
+  if (udp_heartbeats_ != nullptr) {
+    metrics_.SetGauge("beats_heard_total", [heartbeats = udp_heartbeats_.get()] {
+      return static_cast<double>(heartbeats->heard_total());
+    });
+  }
   EnterWorld();
-  memory_.Start();
+  WatchMemory();
   return absl::OkStatus();
 }
 
@@ -194,9 +257,7 @@ absl::Status WholeDaemon::CreateTransport() {
     options.secret = config_.secret;
     options.describe = [this](int node) { return config_.Describe(node); };
     AGMM_ASSIGN_OR_RETURN(transport_, UcxTransport::Create(options, runner_.get(), store_.get()));
-    transport_->OnPeerFailure([this, failures = metrics_.counter("transport_peer_failures_total")](
-                                  int node, const absl::Status& why) {
-      failures->Add();
+    transport_->OnPeerFailure([this](int node, const absl::Status& why) {
       spdlog::warn("the transport's connection to node {} broke: {}", config_.nodes[node].name,
                    why.ToString());
       loop_->Post([this, node, reason = std::string(why.message())] {
@@ -287,7 +348,7 @@ void WholeDaemon::OpenJournal() {
     return;
   }
   journal_ = *std::move(journal);
-  spdlog::info("the journal of jobs is {}.0 and .1, with {} of earlier runs", path,
+  spdlog::info("the journal of jobs is in {0}.0 and {0}.1, with {1} of earlier runs", path,
                Counted(static_cast<int64_t>(journal_->earlier().size()), "job"));
 }
 
@@ -402,6 +463,21 @@ void WholeDaemon::EnterWorld() {
                    WithIps(config_.peer_address, config_.nodes[0].ips));
       join_->Start();
     }
+  });
+}
+
+// Detects floods of calls, and returns the memory that they leave free.
+void WholeDaemon::WatchMemory() {
+  loop_->PostAfter(kMemoryPeriod, [this] {
+    const int64_t usual_bytes = runner_->plan_bytes() +
+                                metrics_.counter("job_history_bytes")->value() +
+                                transfer_memory_->taken();
+    // Much more is allocated, probably by stalled calls.
+    const bool strained = static_cast<int64_t>(AllocatedBytes()) > usual_bytes + kStrainBytes;
+    for (RpcServer* server : {server_.get(), peer_server_.get()})
+      if (server != nullptr) server->SetStrained(strained);
+    if (++memory_checks_ % kTrimPeriods == 0) ReturnFreedMemory(kKeptFreeBytes);
+    WatchMemory();
   });
 }
 

@@ -5,12 +5,17 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <condition_variable>
 #include <csignal>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -24,19 +29,18 @@
 #include <thread>
 #include <utility>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/synchronization/mutex.h"
-#include "daemon/address_space.h"
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "daemon/devices.h"
-#include "daemon/observe/service_manager.h"
 #include "daemon/transport/ucx_config.h"
+#include "kernels/base/host_limits.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/base/usable_memory.h"
 #include "kernels/base/version.h"
 
 namespace agmm {
@@ -127,8 +131,8 @@ class Stop {
     std::lock_guard lock(mutex_);
     if (over_) return;
     const bool during_start = !started_;
-    spdlog::info("received SIG{}, {}", sigabbrev_np(signal),
-                 during_start ? "which ends the start" : "stopping");
+    spdlog::info("received SIG{}{}, stopping", sigabbrev_np(signal),
+                 during_start ? " during the start" : "");
     if (during_start) _exit(kOk);
     over_ = true;
     changed_.notify_all();
@@ -169,6 +173,71 @@ absl::Status RaiseDescriptorLimit(size_t nodes) {
       absl::StrFormat("%d descriptors may be open, and a daemon of a world of %s takes up to %d; "
                       "raise ulimit -n",
                       limit.rlim_cur, Counted(nodes, "node"), least));
+}
+
+// The program and its libraries, gRPC's and UCX's memory, and messages in flight.
+constexpr int64_t kBaseBytes = int64_t{256} << 20;
+// Arenas of malloc. Each takes 64 MiB, and briefly twice as much.
+constexpr int kArenas = 2;
+constexpr int64_t kArenaBytes = int64_t{64} << 20;
+// Threads of the daemon, gRPC and UCX, without the devices' workers and gRPC's two per core.
+constexpr int kThreads = 17;
+// The default of glibc if `ulimit -s` is unlimited.
+constexpr int64_t kStackBytes = int64_t{2} << 20;
+
+// Under a limit of the address space (ulimit -v), keeps malloc from taking an arena for each
+// thread, and checks that heaps, stacks, libraries and their buffers fit. Must run before gRPC and
+// UCX start, because they end the process if they cannot get memory or a thread. Errors:
+// RESOURCE_EXHAUSTED.
+absl::Status FitAddressSpace(const Config& config) {
+  rlimit space{}, stack{};
+  if (getrlimit(RLIMIT_AS, &space) != 0 || space.rlim_cur == RLIM_INFINITY) return absl::OkStatus();
+  mallopt(M_ARENA_MAX, kArenas);
+  const bool bounded = getrlimit(RLIMIT_STACK, &stack) == 0 && stack.rlim_cur != RLIM_INFINITY;
+  const int64_t stack_bytes = bounded ? static_cast<int64_t>(stack.rlim_cur) : kStackBytes;
+  int64_t needed = kBaseBytes + (kArenas + 1) * kArenaBytes;
+  int64_t threads = kThreads + 2 * int64_t{UsableCores()};
+  for (const DeviceConfig& device : config.devices) {
+    needed += device.heap_bytes;
+    threads += device.threads;
+  }
+  needed += threads * stack_bytes;
+  const auto limit = static_cast<int64_t>(space.rlim_cur);
+  if (limit >= needed) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "the process may have %s of address space, and this configuration takes up to %s; raise the "
+      "limit (ulimit -v), or give the devices smaller heaps or fewer threads",
+      FormatBytes(limit), FormatBytes(needed)));
+}
+
+// Sends `state`, lines such as "READY=1", to the socket of the service manager that NOTIFY_SOCKET
+// names, as the manual of sd_notify(3) shows, so that agmmd does not need libsystemd. Does nothing
+// if the variable is not set. Errors: INVALID_ARGUMENT if the name is not valid for a unix socket;
+// otherwise errno's.
+absl::Status NotifyServiceManager(absl::string_view state) {
+  const char* const name = std::getenv("NOTIFY_SOCKET");
+  if (name == nullptr || *name == '\0') return absl::OkStatus();
+  const absl::string_view path(name);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  // '@' stands for the zero byte of an abstract socket's name.
+  if ((path[0] != '/' && path[0] != '@') || path.size() >= sizeof(address.sun_path)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "NOTIFY_SOCKET=%s is not a path or an abstract name of at most %d characters", path,
+        sizeof(address.sun_path) - 1));
+  }
+  std::copy(path.begin(), path.end(), address.sun_path);
+  if (path[0] == '@') address.sun_path[0] = '\0';
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const absl::Cleanup close_fd = [fd] { close(fd); };
+  // Without the terminating zero byte, because it would become part of an abstract name.
+  const auto size = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + path.size());
+  if (fd < 0 || sendto(fd, state.data(), state.size(), MSG_NOSIGNAL,
+                       reinterpret_cast<const sockaddr*>(&address), size) < 0) {
+    return absl::ErrnoToStatus(errno,
+                               absl::StrFormat("nothing can be sent to NOTIFY_SOCKET=%s", path));
+  }
+  return absl::OkStatus();
 }
 
 // `state`: "READY=1", "STOPPING=1" or empty. `text`: shown by `systemctl status`.
@@ -212,8 +281,7 @@ void EndWithReason() {
   // Allocates no memory.
   constexpr char kText[] =
       "agmmd: out of memory or threads; give the daemon more memory, or raise the limits of "
-      "address "
-      "space (ulimit -v) and of processes (ulimit -u)\n";
+      "address space (ulimit -v) and of processes (ulimit -u)\n";
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, kText, sizeof(kText) - 1);
   _exit(kFailed);
 }

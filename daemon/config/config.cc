@@ -2,10 +2,16 @@
 
 #include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
+#include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
 #include <set>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
@@ -13,12 +19,12 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "daemon/config/config.pb.h"
-#include "kernels/base/cores.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/host_limits.h"
 #include "kernels/base/host_port.h"
+#include "kernels/base/read_file.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/base/usable_memory.h"
 
 namespace agmm {
 namespace {
@@ -27,11 +33,15 @@ using google::protobuf::Message;
 using google::protobuf::TextFormat;
 using Tree = TextFormat::ParseInfoTree;
 
+constexpr int kMaxPort = 65535;
 constexpr int kMaxDevices = 1024;
 constexpr int kMaxThreads = 4096;
 constexpr int kMaxSessions = 1'000'000;
 // The share of one owner, which is half of this, holds two of the largest chunks.
 constexpr int64_t kMinTransferMemory = int64_t{16} << 20;
+constexpr size_t kMaxConfigBytes = 1 << 20;
+constexpr int kMaxDefaultDevices = 8;
+constexpr int64_t kMaxDefaultHeap = int64_t{64} << 30;
 
 // Keeps the first error, which is the one to fix.
 class FirstError : public google::protobuf::io::ErrorCollector {
@@ -67,6 +77,10 @@ class Section {
   // The error of `value`, a check of field `name`.
   absl::Status Check(const std::string& name, const absl::Status& value) const {
     return value.ok() ? value : Error(name, value.message());
+  }
+  absl::Status CheckRange(const std::string& name, int value, int min, int max) const {
+    if (value >= min && value <= max) return absl::OkStatus();
+    return Error(name, absl::StrFormat("%d is outside [%d, %d]", value, min, max));
   }
   Section Nested(const std::string& name, const Message& message, int index = -1) const {
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
@@ -106,8 +120,7 @@ absl::Status ReadPeerPort(const config::World& world, const Section& at, Config*
   if (world.node_size() == 1) return absl::OkStatus();
   AGMM_ASSIGN_OR_RETURN(HostPort peers, ParseHostPort(world.node(0).address(), 1));
   const int port = world.peer_port() == 0 ? peers.port - 1 : world.peer_port();
-  if (port < 1 || port > 65535)
-    return at.Error("peer_port", absl::StrFormat("%d is outside [1, 65535]", port));
+  AGMM_RETURN_IF_ERROR(at.CheckRange("peer_port", port, 1, kMaxPort));
   peers.port = port;
   config->peer_address = peers.ToString();
   for (const config::Node& node : world.node()) {
@@ -145,10 +158,7 @@ absl::Status ReadWorld(config::World& world, const Section& at, Config* config) 
             "address",
             absl::StrFormat("\"%s\" appears twice; each daemon needs its own", node.address()));
     }
-    if (node.devices() < 1 || node.devices() > kMaxDevices)
-      return here.Error("devices",
-                        absl::StrFormat("%d is outside [1, %d]; say how many devices the node has",
-                                        node.devices(), kMaxDevices));
+    AGMM_RETURN_IF_ERROR(here.CheckRange("devices", node.devices(), 1, kMaxDevices));
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
   AGMM_RETURN_IF_ERROR(ReadPeerPort(world, at, config));
@@ -172,11 +182,8 @@ absl::Status ReadDevice(const config::Device& device, const Section& at, Config*
   if (!cuda && (device.gpu() != 0 || device.shared_gpu()))
     return at.Error(device.gpu() != 0 ? "gpu" : "shared_gpu",
                     "belongs to cuda devices; leave it out");
-  if (device.gpu() < 0 || device.gpu() >= kMaxDevices)
-    return at.Error("gpu", absl::StrFormat("%d is outside [0, %d)", device.gpu(), kMaxDevices));
-  if (device.threads() < 0 || device.threads() > kMaxThreads)
-    return at.Error("threads",
-                    absl::StrFormat("%d is outside [0, %d]", device.threads(), kMaxThreads));
+  AGMM_RETURN_IF_ERROR(at.CheckRange("gpu", device.gpu(), 0, kMaxDevices - 1));
+  AGMM_RETURN_IF_ERROR(at.CheckRange("threads", device.threads(), 0, kMaxThreads));
   if (device.heap().empty()) return at.Error("heap", "is missing; write for example \"4GiB\"");
   const absl::StatusOr<int64_t> heap = ParseBytes(device.heap());
   AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
@@ -217,8 +224,8 @@ absl::Status ReadSelf(const config::Local& local, const NodeNames& names, const 
   return absl::OkStatus();
 }
 
-absl::Status ReadLocal(const config::Local& local, const Section& at, Config* config) {
-  AGMM_RETURN_IF_ERROR(ReadDevices(local, at, config));
+// Reads where the daemon listens for clients and for the other daemons.
+absl::Status ReadListen(const config::Local& local, const Section& at, Config* config) {
   if (!local.socket().empty())
     AGMM_RETURN_IF_ERROR(at.Check("socket", CheckSocketPath(local.socket())));
   config->socket = local.socket();
@@ -241,6 +248,10 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
         absl::StrFormat("%s is the port for the other daemons (world.peer_port); use another port",
                         config->listen));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ReadTransport(const config::Local& local, const Section& at, Config* config) {
   if (!local.transport_address().empty()) {
     if (ParseHostPort(local.transport_address(), 0).ok()) {
       return at.Error("transport_address",
@@ -256,23 +267,27 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
     AGMM_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(config->node().address, 0));
     config->transport_address = address.host;
   }
-  config->secret_file = local.secret();
   if (!local.transport_ports().empty()) {
     const std::vector<absl::string_view> ends = absl::StrSplit(local.transport_ports(), '-');
     int& first = config->first_transport_port;
     int& last = config->last_transport_port;
     if (ends.size() != 2 || !absl::SimpleAtoi(ends[0], &first) ||
-        !absl::SimpleAtoi(ends[1], &last) || first < 1 || last > 65535 || first > last) {
+        !absl::SimpleAtoi(ends[1], &last) || first < 1 || last > kMaxPort || first > last) {
       return at.Error("transport_ports",
                       absl::StrFormat("\"%s\" is not a range of ports; write for example "
                                       "\"7200-7299\"",
                                       local.transport_ports()));
     }
   }
-  if (local.sessions() < 0 || local.sessions() > kMaxSessions) {
-    return at.Error("sessions",
-                    absl::StrFormat("%d is outside [0, %d]", local.sessions(), kMaxSessions));
-  }
+  return absl::OkStatus();
+}
+
+absl::Status ReadLocal(const config::Local& local, const Section& at, Config* config) {
+  AGMM_RETURN_IF_ERROR(ReadDevices(local, at, config));
+  AGMM_RETURN_IF_ERROR(ReadListen(local, at, config));
+  AGMM_RETURN_IF_ERROR(ReadTransport(local, at, config));
+  config->secret_file = local.secret();
+  AGMM_RETURN_IF_ERROR(at.CheckRange("sessions", local.sessions(), 0, kMaxSessions));
   if (local.sessions() > 0) config->max_sessions = local.sessions();
   if (!local.journal().empty() && local.journal() != kNoJournal && local.journal().front() != '/') {
     return at.Error("journal",
@@ -296,6 +311,47 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
     config->log_level = local.log_level();
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> DefaultSocket() {
+  if (geteuid() == 0) return std::string("/run/agmm/agmmd.sock");
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  if (runtime == nullptr || *runtime == '\0') {
+    return absl::FailedPreconditionError(
+        "XDG_RUNTIME_DIR, the directory for the socket, is not set; give --socket PATH");
+  }
+  return absl::StrCat(runtime, "/agmm/agmmd.sock");
+}
+
+bool IsOwnGroup(gid_t group) {
+  std::vector<gid_t> groups(std::max(0, getgroups(0, nullptr)));
+  groups.resize(std::max(0, getgroups(static_cast<int>(groups.size()), groups.data())));
+  return group == getegid() || std::find(groups.begin(), groups.end(), group) != groups.end();
+}
+
+// Checks that no other user can read or replace the file. The group of the daemon may read it,
+// because that is how Kubernetes gives a secret to a user other than root.
+absl::Status CheckMode(const std::string& what, const struct stat& info) {
+  const auto mode = info.st_mode & 07777;
+  if ((mode & 027) == 0 && ((mode & 040) == 0 || IsOwnGroup(info.st_gid))) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s has mode %o and group %d, so that other users can use it; give a file that the daemon's "
+      "user alone can read and write (mode 600), or its group can read (mode 440 or 640)",
+      what, mode, info.st_gid));
+}
+
+absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  constexpr size_t kLeast = 16, kMost = 4096;
+  const std::string what = absl::StrCat("the secret ", path);
+  AGMM_ASSIGN_OR_RETURN(FileContents file, ReadFileUpTo(path, kMost + 1, what));
+  AGMM_RETURN_IF_ERROR(CheckMode(what, file.info));
+  if (file.bytes.size() < kLeast || file.bytes.size() > kMost) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %s%d bytes; it needs %d to %d, the same on all nodes", what,
+                        file.bytes.size() > kMost ? "over " : "",
+                        std::min(file.bytes.size(), kMost), kLeast, kMost));
+  }
+  return std::move(file.bytes);
 }
 
 }  // namespace
@@ -366,6 +422,66 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
   AGMM_RETURN_IF_ERROR(ReadSelf(message.local(), names, world, local, &config));
   AGMM_RETURN_IF_ERROR(ReadLocal(message.local(), local, &config));
   return config;
+}
+
+absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& names) {
+  AGMM_ASSIGN_OR_RETURN(const FileContents read, ReadFileUpTo(file, kMaxConfigBytes + 1, file));
+  if (read.bytes.size() > kMaxConfigBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has more than %s, the bound of a configuration; give another file",
+                        file, FormatBytes(kMaxConfigBytes)));
+  }
+  AGMM_ASSIGN_OR_RETURN(Config config, ParseConfig(read.bytes, file, names));
+  if (config.nodes.size() == 1) return config;
+  if (config.secret_file.empty()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: local.secret: is missing; a world of several nodes needs a file of random bytes, the "
+        "same on all of them. Make it with: (umask 077; head -c 32 /dev/urandom >world.secret)",
+        file));
+  }
+  config.secret_file = std::filesystem::path(file).parent_path() / config.secret_file;
+  AGMM_ASSIGN_OR_RETURN(config.secret, ReadSecret(config.secret_file));
+  return config;
+}
+
+std::string JournalPath(const Config& config) {
+  if (config.journal == kNoJournal) return "";
+  if (!config.journal.empty()) return config.journal;
+  // systemd separates several folders by colons.
+  const char* state = std::getenv("STATE_DIRECTORY");
+  if (state != nullptr && *state == '/')
+    return absl::StrCat(std::string(state, std::strcspn(state, ":")), "/jobs");
+  return config.socket.empty() ? "" : absl::StrCat(config.socket, ".jobs");
+}
+
+int64_t DefaultTransferMemory(int64_t memory_bytes) {
+  return std::clamp(memory_bytes / 8, int64_t{64} << 20, int64_t{512} << 20);
+}
+
+std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes) {
+  const int64_t heap = std::min(memory_bytes / 4 / count, kMaxDefaultHeap) / 4096 * 4096;
+  std::vector<DeviceConfig> devices;
+  for (int i = 0; i < count; ++i)
+    devices.push_back({"cpu", std::max(1, cores / count + (i < cores % count ? 1 : 0)), heap});
+  return devices;
+}
+
+Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket) {
+  Config config;
+  config.cluster = "local";
+  const int devices = std::clamp(cores, 1, kMaxDefaultDevices);
+  config.devices = DefaultDevices(devices, cores, memory_bytes);
+  config.transfer_memory_bytes = DefaultTransferMemory(memory_bytes);
+  config.nodes.push_back({"local", "", devices});
+  config.hash = HashHex(Fnv1a(absl::StrCat("local ", devices)));
+  config.socket = socket;
+  return config;
+}
+
+absl::StatusOr<Config> DefaultConfig(const std::string& socket) {
+  const absl::StatusOr<std::string> path = socket.empty() ? DefaultSocket() : socket;
+  if (!path.ok()) return path.status();
+  return DefaultConfigFor(UsableCores(), UsableMemory(), *path);
 }
 
 std::string Summary(const Config& config) {

@@ -77,15 +77,15 @@ absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& name
 // root, and a path in XDG_RUNTIME_DIR for others. Errors: FAILED_PRECONDITION if that is not set.
 absl::StatusOr<Config> DefaultConfig(const std::string& socket);
 
+// Like DefaultConfig, for a machine with these cores and this memory: at most 8 devices.
+Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
+
 // Returns `count` cpu devices that share `cores`; a quarter of the memory becomes heaps of at most
 // 64 GiB each.
 std::vector<DeviceConfig> DefaultDevices(int count, int cores, int64_t memory_bytes);
 
 // The default of transfer_memory on a host with this much memory.
 int64_t DefaultTransferMemory(int64_t memory_bytes);
-
-// Like DefaultConfig, for a machine with these cores and this memory: at most 8 devices.
-Config DefaultConfigFor(int cores, int64_t memory_bytes, const std::string& socket);
 
 // Returns the path of node 0's journal of jobs; empty if it keeps none.
 std::string JournalPath(const Config& config);

@@ -1,8 +1,7 @@
 #include "kernels/base/random.h"
 
-#include <sys/random.h>
+#include <unistd.h>
 
-#include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
@@ -12,13 +11,8 @@ namespace agmm {
 
 std::string RandomBytes(int count) {
   std::string bytes(count, '\0');
-  size_t filled = 0;
-  while (filled < bytes.size()) {
-    const ssize_t got = getrandom(bytes.data() + filled, bytes.size() - filled, 0);
-    // Without random names a stale message could be mistaken for a new one.
-    if (got < 0 && errno != EINTR) std::abort();
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
+  // Without random names a stale message could be mistaken for a new one.
+  if (getentropy(bytes.data(), bytes.size()) != 0) std::abort();
   return bytes;
 }
 

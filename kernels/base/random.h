@@ -6,7 +6,7 @@
 
 namespace agmm {
 
-// `count` bytes from the kernel.
+// `count` bytes from the kernel, at most 256.
 std::string RandomBytes(int count);
 // Enough for names that never repeat.
 inline constexpr int kIdBytes = 16;

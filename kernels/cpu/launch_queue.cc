@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/cores.h"
+#include "kernels/base/host_limits.h"
 #include "kernels/base/status.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/units.h"

@@ -10,8 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/base/cores.h"
-#include "kernels/base/usable_memory.h"
+#include "kernels/base/host_limits.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {

@@ -152,7 +152,7 @@ TEST_F(Service, ASignalEndsAStartThatWaits) {
   }
   second.Signal(SIGTERM);
   EXPECT_EQ(second.Wait(kPatience), 0) << second.err();
-  EXPECT_THAT(second.err(), HasSubstr("received SIGTERM, which ends the start"));
+  EXPECT_THAT(second.err(), HasSubstr("received SIGTERM during the start, stopping"));
 }
 
 TEST_F(Service, ASignalEndsAStartThatReadsItsConfiguration) {
@@ -167,7 +167,7 @@ TEST_F(Service, ASignalEndsAStartThatReadsItsConfiguration) {
   })) << daemon.err();
   daemon.Signal(SIGTERM);
   EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
-  EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM, which ends the start"));
+  EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM during the start, stopping"));
   close(writer);
 }
 

@@ -1,6 +1,6 @@
 // Memory limits, read from trees like /sys/fs/cgroup, and the group, read from a file like
 // /proc/self/cgroup.
-#include "kernels/base/usable_memory.h"
+#include "kernels/base/host_limits.h"
 
 #include <unistd.h>
 
@@ -9,7 +9,6 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "kernels/base/cgroup.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
