@@ -29,7 +29,8 @@
 namespace agmm {
 namespace {
 
-constexpr int kAtOnce = 64;  // so that no listener delays another one
+// Connections accepted from one listener before the others have their turn.
+constexpr int kAtOnce = 64;
 constexpr int64_t kWarningPeriod_ns = 2'000'000'000;
 // The pause before the next attempt to accept if descriptors or memory are short.
 constexpr int64_t kPause_ms = 20;
@@ -110,7 +111,7 @@ void Acceptor::Stop() {
   }
   Unmeter(this);
   std::lock_guard lock(mutex_);
-  for (const auto& [second, connection] : open_) Close(second);
+  for (const auto& [duplicate, connection] : open_) Close(duplicate);
   open_.clear();
   for (int fd : listeners_) close(fd);
   for (int fd : {poll_, stop_})
@@ -120,7 +121,7 @@ void Acceptor::Stop() {
 bool Acceptor::Trust(absl::string_view peer) {
   std::lock_guard lock(mutex_);
   bool found = false;
-  for (const auto& [second, connection] : open_) {
+  for (const auto& [duplicate, connection] : open_) {
     if (connection.peer != peer) continue;
     // A connection that has ended may still be here with the same name.
     connection.meter->Trust();
@@ -143,7 +144,7 @@ void Acceptor::SetStrained(bool strained) {
 void Acceptor::Loop() {
   while (true) {
     epoll_event events[kAtOnce];
-    const int wait_ms = bounds_.members_only ? EndStrangers() : -1;
+    const int wait_ms = bounds_.members_only ? CloseUntrusted() : -1;
     const int count = epoll_wait(poll_, events, kAtOnce, wait_ms);
     for (int i = 0; i < count; ++i) {
       const int fd = events[i].data.fd;
@@ -157,14 +158,14 @@ void Acceptor::Loop() {
   }
 }
 
-int Acceptor::EndStrangers() {
+int Acceptor::CloseUntrusted() {
   const int64_t before_ns = MonotonicNanos() - kTrustLimit_ns;
   int wait_ms = -1;
   std::lock_guard lock(mutex_);
-  for (const auto& [second, connection] : open_) {
+  for (const auto& [duplicate, connection] : open_) {
     if (connection.meter->trusted()) continue;
     wait_ms = kTrustCheck_ms;
-    if (connection.since_ns < before_ns) shutdown(second, SHUT_RDWR);
+    if (connection.since_ns < before_ns) shutdown(duplicate, SHUT_RDWR);
   }
   return wait_ms;
 }
@@ -218,12 +219,12 @@ void Acceptor::Take(int fd) {
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &silence_ms, sizeof(silence_ms));
   }
-  // When either side ends the connection, the second descriptor reports a hang-up, because gRPC
-  // shuts down a socket before it closes its descriptor.
-  const int second = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-  if (second < 0 || !Watch(poll_, second, 0)) {
+  // When either side ends the connection, a duplicate of the descriptor reports a hang-up, because
+  // gRPC shuts down a socket before it closes its descriptor.
+  const int duplicate = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (duplicate < 0 || !Watch(poll_, duplicate, 0)) {
     const std::string error = std::strerror(errno);
-    if (second >= 0) Close(second);
+    if (duplicate >= 0) Close(duplicate);
     return Refuse(fd, error + "; raise ulimit -n");
   }
   const auto meter = std::make_shared<FrameMeter>(host);
@@ -234,7 +235,7 @@ void Acceptor::Take(int fd) {
   });
   {
     std::lock_guard lock(mutex_);
-    open_[second] = {name, meter, MonotonicNanos()};
+    open_[duplicate] = {name, meter, MonotonicNanos()};
   }
   Server::NewConnectionParameters parameters;
   parameters.fd = fd;
@@ -280,16 +281,16 @@ void Acceptor::Warn(const std::string& what) {
   spdlog::warn("{}", what);
 }
 
-void Acceptor::Forget(int second) {
+void Acceptor::Forget(int duplicate) {
   std::lock_guard lock(mutex_);
   // gRPC's descriptor may still keep the socket, and with it the epoll entry.
-  Unwatch(poll_, second);
-  const auto it = open_.find(second);
+  Unwatch(poll_, duplicate);
+  const auto it = open_.find(duplicate);
   // The meter stays until another socket has this number, because gRPC may still read received
   // bytes.
   it->second.meter->Close(MonotonicNanos());
   open_.erase(it);
-  Close(second);
+  Close(duplicate);
 }
 
 }  // namespace agmm

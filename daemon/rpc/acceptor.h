@@ -28,7 +28,7 @@ namespace agmm {
 class Acceptor {
  public:
   using Server = grpc::experimental::ExternalConnectionAcceptor;
-  // Bounds of a HostLoad. A call costs some 20 KB until it has ended, and its headers.
+  // Bounds of a HostLoad. Until it ends, a call takes about 20 KB and its headers.
   struct HostBounds {
     int64_t control = 4'000, control_per_second = 2'000;
     int64_t open_calls = 8'000;
@@ -37,7 +37,7 @@ class Acceptor {
   };
   struct Bounds {
     size_t connections;  // at most half of them from one host
-    bool members_only;   // closes connections that are not trusted within kTrustLimit_ns
+    bool members_only;   // closes connections that are not trusted in time
     HostBounds host;
   };
 
@@ -74,10 +74,10 @@ class Acceptor {
   std::string ReasonToRefuse(const SocketAddress& peer, HostLoad& host);
   void Refuse(int fd, absl::string_view why);
   void Refused(absl::string_view why);
-  void Forget(int second);
-  // Ends the connections that had to be trusted by now. Returns the milliseconds until the next
-  // call; -1 if none is needed before another connection is accepted.
-  int EndStrangers();
+  void Forget(int duplicate);
+  // Closes connections that have not been trusted in time. Returns the milliseconds until the next
+  // call; -1 if no open connection is untrusted.
+  int CloseUntrusted();
   int64_t ControlPerSecond() const;  // with mutex_
   // Returns the load that the clients of one host share; all clients on the unix socket share one,
   // too.
@@ -100,7 +100,7 @@ class Acceptor {
   std::mutex mutex_;  // guards what follows
   std::map<std::string, std::shared_ptr<HostLoad>> hosts_;
   bool strained_ = false;
-  // By a second descriptor of the socket, which reports the end of the connection.
+  // By a duplicate of the socket's descriptor, which reports the end of the connection.
   std::map<int, Connection> open_;
 };
 

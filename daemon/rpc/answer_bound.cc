@@ -22,14 +22,17 @@ constexpr int64_t kUnreadWarning_ns = 2'000'000'000;
 // as much memory. Other messages are freed once they are serialized (Outgoing).
 constexpr int64_t kMessageFactor = 8;
 
-class Unread {
+// The unread answers of a server.
+class AnswerBound final : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
-  Unread(Metrics* metrics, int64_t bound_bytes)
+  AnswerBound(Metrics* metrics, int64_t bound_bytes)
       : cancelled_(metrics->counter("rpc_unread_answers_cancelled_total")),
         waiting_bytes_(metrics->counter("rpc_unread_answer_bytes")),
         quota_({"unread answers", "wait for their clients",
                 "read them faster, or make fewer concurrent calls", /*bytes=*/true},
                OwnerQuota::Quarters(bound_bytes)) {}
+  grpc::experimental::Interceptor* CreateServerInterceptor(
+      grpc::experimental::ServerRpcInfo* info) override;
 
   bool Take(const std::string& principal, int64_t bytes) {
     const absl::Status taken = quota_.Take(principal, bytes);
@@ -59,14 +62,14 @@ class Unread {
 
 class AnswerInterceptor final : public grpc::experimental::Interceptor {
  public:
-  AnswerInterceptor(grpc::experimental::ServerRpcInfo* info, Unread* unread)
+  AnswerInterceptor(grpc::experimental::ServerRpcInfo* info, AnswerBound* bound)
       // ReadTensor has its own bound.
       : bounded_(!absl::EndsWith(info->method(), "/ReadTensor")),
         factor_(info->type() == grpc::experimental::ServerRpcInfo::Type::SERVER_STREAMING
                     ? kMessageFactor
                     : 1),
         context_(info->server_context()),
-        unread_(unread) {}
+        bound_(bound) {}
   ~AnswerInterceptor() override { Return(); }
 
   void Intercept(grpc::experimental::InterceptorBatchMethods* methods) override {
@@ -82,41 +85,34 @@ class AnswerInterceptor final : public grpc::experimental::Interceptor {
  private:
   void Take(int64_t bytes) {
     if (principal_.empty()) principal_ = CallContextOf(context_).principal;
-    if (unread_->Take(principal_, bytes)) {
+    if (bound_->Take(principal_, bytes)) {
       taken_ = bytes;
     } else {
       context_->TryCancel();
     }
   }
   void Return() {
-    if (const int64_t bytes = taken_.exchange(0); bytes > 0) unread_->Return(principal_, bytes);
+    if (const int64_t bytes = taken_.exchange(0); bytes > 0) bound_->Return(principal_, bytes);
   }
 
   const bool bounded_;
   const int64_t factor_;
   grpc::ServerContextBase* const context_;
-  Unread* const unread_;
+  AnswerBound* const bound_;
   std::string principal_;           // once needed
   std::atomic<int64_t> taken_ = 0;  // a message at a time
 };
 
-class AnswerFactory final : public grpc::experimental::ServerInterceptorFactoryInterface {
- public:
-  AnswerFactory(Metrics* metrics, int64_t bound_bytes) : unread_(metrics, bound_bytes) {}
-  grpc::experimental::Interceptor* CreateServerInterceptor(
-      grpc::experimental::ServerRpcInfo* info) override {
-    return new AnswerInterceptor(info, &unread_);
-  }
-
- private:
-  Unread unread_;
-};
+grpc::experimental::Interceptor* AnswerBound::CreateServerInterceptor(
+    grpc::experimental::ServerRpcInfo* info) {
+  return new AnswerInterceptor(info, this);
+}
 
 }  // namespace
 
 std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> MakeAnswerBound(
     Metrics* metrics, int64_t bound_bytes) {
-  return std::make_unique<AnswerFactory>(metrics, bound_bytes);
+  return std::make_unique<AnswerBound>(metrics, bound_bytes);
 }
 
 }  // namespace agmm

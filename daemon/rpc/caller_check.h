@@ -13,7 +13,7 @@
 
 namespace agmm {
 
-// The tokens of the members whose streams live (JoinProof::CallToken). Thread-safe.
+// The tokens of the members whose streams are open (JoinProof::CallToken). Thread-safe.
 class MemberTokens {
  public:
   void Add(const std::string& token) {

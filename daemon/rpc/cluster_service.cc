@@ -10,8 +10,8 @@
 
 namespace agmm {
 
-// One OpenSession call: registered at the sequencer, then one event, then open until either side
-// ends it.
+// One OpenSession call. It registers the session at the sequencer, sends one event, and stays open
+// until either side ends it.
 class SessionStream final : public WriteStream<v1::SessionEvent> {
  public:
   SessionStream(ClusterService* service, grpc::CallbackServerContext* context)

@@ -30,10 +30,6 @@ constexpr unsigned char kEndStream = 1;       // flag of HEADERS; gRPC ends each
 constexpr unsigned char kHasPriority = 0x20;  // flag of HEADERS: a priority precedes the fields
 constexpr uint32_t kPriorityBytes = 5;
 
-bool HasFields(const FrameHeader& header) {
-  return header.type == kHeaders || header.type == kContinuation;
-}
-
 }  // namespace
 
 void Allowance::Refill(int64_t now_ns) {
@@ -122,52 +118,64 @@ FrameMeter::~FrameMeter() {
   --host_->connections;
 }
 
-std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
+// The contents of one piece that a client has sent.
+struct FrameMeter::Counts {
   int64_t calls = 0, resets = 0, control = 0, header_bytes = 0, largest_block = 0;
-  const char* malformed = nullptr;
+  const char* malformed = nullptr;  // the reason
+};
+
+std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
+  Counts counts;
   std::lock_guard lock(mutex_);
   received_.Walk(
-      bytes,
-      [&](const FrameHeader& header) {
-        if (header.type == kHeaders) {
-          const bool priority = (header.flags & kHasPriority) != 0;
-          block_ = {.stream = header.stream, .skip = priority ? kPriorityBytes : 0};
-          // gRPC would read bytes of one block as fields of another.
-          if (!headers_.complete()) malformed = "a block of its headers ends within a field";
-          if (header.size < block_.skip) malformed = "the priority in its headers is cut off";
-          // Headers of a known stream are trailers.
-          const bool known = closed_ || trusted_ || !open_.try_emplace(header.stream).second;
-          if (!known) ++host_->open;
-          calls += known && !closed_ ? 0 : 1;
-        }
-        if (header.type == kReset) {
-          ++resets;
-          EndCall(header.stream);
-        }
-        const bool answer = (header.flags & kAck) != 0;
-        if (header.type == kPriority || header.type == kContinuation ||
-            ((header.type == kSettings || header.type == kPing) && !answer))
-          ++control;
-      },
+      bytes, [&](const FrameHeader& header) { Count(header, &counts); },
       [&](const FrameHeader& header, absl::string_view part) {
-        if (trusted_ || !HasFields(header)) return;
+        const bool has_fields = header.type == kHeaders || header.type == kContinuation;
+        if (trusted_ || !has_fields) return;
         const int64_t more = Measure(part);
-        header_bytes += more;
-        largest_block = std::max(largest_block, block_.bytes);
+        counts.header_bytes += more;
+        counts.largest_block = std::max(counts.largest_block, block_.bytes);
         Hold(more);
       });
-  if (trusted_) return "";
-  if (malformed != nullptr) return malformed;
-  if (calls + resets + control + header_bytes == 0) return "";
+  return trusted_ ? "" : ReasonToBreak(counts, now_ns);
+}
+
+void FrameMeter::Count(const FrameHeader& header, Counts* counts) {
+  if (header.type == kHeaders) {
+    const bool priority = (header.flags & kHasPriority) != 0;
+    block_ = {.stream = header.stream, .skip = priority ? kPriorityBytes : 0};
+    // gRPC would read bytes of one block as fields of another.
+    if (!headers_.complete()) counts->malformed = "a block of its headers ends within a field";
+    if (header.size < block_.skip) counts->malformed = "the priority in its headers is cut off";
+    // Headers of a known stream are trailers.
+    const bool known = closed_ || trusted_ || !open_.try_emplace(header.stream).second;
+    if (!known) ++host_->open;
+    counts->calls += known && !closed_ ? 0 : 1;
+  }
+  if (header.type == kReset) {
+    ++counts->resets;
+    EndCall(header.stream);
+  }
+  const bool answer = (header.flags & kAck) != 0;
+  if (header.type == kPriority || header.type == kContinuation ||
+      ((header.type == kSettings || header.type == kPing) && !answer))
+    ++counts->control;
+}
+
+std::string FrameMeter::ReasonToBreak(const Counts& counts, int64_t now_ns) {
+  const int64_t calls = counts.calls, header_bytes = counts.header_bytes;
+  const int64_t control = counts.control + counts.resets + (closed_ ? calls : 0);
+  if (counts.malformed != nullptr) return counts.malformed;
+  if (calls + control + header_bytes == 0) return "";
   HostLoad& host = *host_;
   std::string why;
   const auto check = [&why](bool fine, auto describe) {
     if (!fine && why.empty()) why = describe();
   };
-  check(largest_block <= kBlockBytes, [&] {
+  check(counts.largest_block <= kBlockBytes, [&] {
     return absl::StrFormat(
         "the headers of a call have %d bytes, counting %d for each field; the bound is %d",
-        largest_block, kFieldBytes, kBlockBytes);
+        counts.largest_block, kFieldBytes, kBlockBytes);
   });
   check(header_bytes == 0 || host.headers.Take(header_bytes, now_ns), [&] {
     return absl::StrFormat(
@@ -189,7 +197,6 @@ std::string FrameMeter::Received(absl::string_view bytes, int64_t now_ns) {
     return absl::StrFormat("its host has %d unanswered calls; the bound is %d", host.open.load(),
                            host.max_open);
   });
-  control += resets + (closed_ ? calls : 0);
   check(calls == 0 || calls_.Take(calls, now_ns), [&] {
     return absl::StrFormat("it begins more than %d calls at once and %d a second", kCalls,
                            kCallsPerSecond);

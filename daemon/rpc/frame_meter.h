@@ -44,12 +44,11 @@ class Allowance {
   int64_t refilled_ns_ = 0;
 };
 
-// The headers of calls that one server's clients have begun and that it has not answered: at most
-// three times `most_bytes`.
+// The headers of all unanswered calls of one server: at most three times `most_bytes`.
 struct HeldHeaders {
-  // Returns what each host may hold now, of `max_held`. It is limited to a sixteenth once the total
-  // exceeds `most_bytes`, and to an equal share of that for each connection once it exceeds twice
-  // as much.
+  // Returns how many bytes a host may hold now: `max_held`; a sixteenth of it once the total
+  // exceeds `most_bytes`; also at most `most_bytes` / `most_connections` once the total exceeds
+  // twice `most_bytes`.
   int64_t MostOfHost(int64_t max_held) const;
 
   const int64_t most_bytes;
@@ -117,7 +116,12 @@ class FrameMeter {
     int64_t bytes = 0;
   };
 
+  struct Counts;
+
   // All require the lock.
+  void Count(const FrameHeader& header, Counts* counts);
+  // Takes the counts from the allowances. Returns why the connection has to break, or "".
+  std::string ReasonToBreak(const Counts& counts, int64_t now_ns);
   void EndCall(uint32_t stream);
   void EndAllCalls();
   // Returns the bytes to add for a part of block_.

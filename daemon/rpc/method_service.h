@@ -9,16 +9,105 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <type_traits>
 #include <utility>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
-#include "daemon/link/outgoing.h"
+#include "daemon/link/grpc_context.h"
 #include "daemon/link/parsed.h"
+#include "daemon/link/sequencer_calls.h"
 #include "daemon/rpc/caller_check.h"
-#include "daemon/rpc/reply.h"
+#include "daemon/rpc/validate.h"
+#include "proto/convert/grpc_status.h"
 
 namespace agmm {
+
+// The type of a server's answers, in place of Message. Its memory is freed once it has been
+// serialized. gRPC itself would keep the message, which may be seven times as large as its bytes,
+// until the client has read the bytes.
+template <typename Message>
+struct Outgoing {
+  mutable Message message;  // empty once serialized
+};
+
+}  // namespace agmm
+
+namespace grpc {
+
+template <typename Message>
+class SerializationTraits<agmm::Outgoing<Message>, void> {
+ public:
+  static Status Serialize(const agmm::Outgoing<Message>& outgoing, ByteBuffer* bytes,
+                          bool* own_buffer) {
+    Status status = SerializationTraits<Message>::Serialize(outgoing.message, bytes, own_buffer);
+    outgoing.message = Message();  // Clear would keep memory
+    return status;
+  }
+};
+
+}  // namespace grpc
+
+namespace agmm {
+
+// One unary call. Finishes with the reply, or without it if the caller leaves or the server stops
+// first; a later reply is dropped.
+template <typename Response>
+class UnaryCall final : public grpc::ServerUnaryReactor {
+ public:
+  UnaryCall(Response* response, std::shared_ptr<CancelToken> cancel)
+      : cancel_(std::move(cancel)), state_(std::make_shared<State>()) {
+    state_->reactor = this;
+    state_->response = response;
+  }
+
+  Reply<Response> reply() {
+    return [state = state_](absl::StatusOr<Response> result) {
+      std::lock_guard lock(state->mutex);
+      UnaryCall* const reactor = std::exchange(state->reactor, nullptr);
+      if (reactor == nullptr) return;
+      if (result.ok()) *state->response = *std::move(result);
+      reactor->Finish(ToGrpc(result.status()));
+    };
+  }
+
+  void OnCancel() override {
+    const absl::Status gone =
+        absl::CancelledError("the caller cancelled, or the daemon is stopping");
+    cancel_->Cancel(gone);
+    reply()(gone);
+  }
+  void OnDone() override { delete this; }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    UnaryCall* reactor = nullptr;  // null once finished
+    Response* response = nullptr;  // lives until then
+  };
+  const std::shared_ptr<CancelToken> cancel_;
+  const std::shared_ptr<State> state_;
+};
+
+// Answers a call with `handler`, which runs before this returns. A request that Validate refuses is
+// answered here; a request type without a Validate does not link.
+template <typename Request, typename Response>
+grpc::ServerUnaryReactor* AnswerUnary(
+    grpc::CallbackServerContext* context, const Request* request, Response* response,
+    const std::type_identity_t<Handler<Request, Response>>& handler) {
+  const CallContext context_of_call = CallContextOf(context);
+  auto* call = new UnaryCall<Response>(response, context_of_call.cancel);
+  Reply<Response> reply = call->reply();
+  if (absl::Status valid = Validate(*request); !valid.ok()) {
+    reply(std::move(valid));
+  } else {
+    handler(context_of_call, *request, std::move(reply));
+  }
+  return call;
+}
 
 // A method is identified by its request type, which is unique within its service. Methods that are
 // not added are UNIMPLEMENTED. A request that cannot be parsed is INVALID_ARGUMENT.
@@ -72,7 +161,7 @@ class MethodService : public grpc::Service {
   }
 
   // From now on calls from non-members fail (CheckMember). To be called before the server starts.
-  void RefuseStrangers() { refuses_strangers_ = true; }
+  void RefuseNonMembers() { refuses_non_members_ = true; }
 
   const google::protobuf::ServiceDescriptor& descriptor() const { return service_; }
   // Returns "/agmm.v1.JobService/GetJob".
@@ -102,9 +191,9 @@ class MethodService : public grpc::Service {
   template <typename Reactor, typename Start>
   auto Guarded(Start start) {
     return [this, start = std::move(start)](Context* context, auto... rest) -> Reactor* {
-      if (refuses_strangers_) {
-        if (const absl::Status stranger = CheckMember(CallContextOf(context)); !stranger.ok())
-          return new Refusal<Reactor>(stranger);
+      if (refuses_non_members_) {
+        if (const absl::Status refused = CheckMember(CallContextOf(context)); !refused.ok())
+          return new Refusal<Reactor>(refused);
       }
       return start(context, rest...);
     };
@@ -124,7 +213,7 @@ class MethodService : public grpc::Service {
 
   const google::protobuf::ServiceDescriptor& service_;
   std::deque<std::string> paths_;  // their addresses must not change
-  bool refuses_strangers_ = false;
+  bool refuses_non_members_ = false;
 };
 
 }  // namespace agmm

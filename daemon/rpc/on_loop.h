@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "daemon/link/sequencer_calls.h"
 #include "daemon/rpc/call_turns.h"
-#include "daemon/rpc/reply.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/placement.h"
 #include "daemon/sequencer/scheduler.h"

@@ -1,13 +1,11 @@
-// The sequencer's services for tensors and jobs, and its answers to nodes.
+// The sequencer's answers to its own node, and its service for tensors.
 #include <functional>
 #include <map>
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
-#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -31,16 +29,6 @@ v1::GetStatusResponse StatusOf(const SequencerParts& parts) {
     }
   }
   return status;
-}
-
-template <typename Request, typename Response>
-Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
-  return [handler = std::move(handler)](const CallContext& context, const Request& request,
-                                        Reply<Response> reply) {
-    if (absl::Status stranger = CheckMember(context); !stranger.ok())
-      return reply(std::move(stranger));
-    handler(context, request, std::move(reply));
-  };
 }
 
 // On the loop.
@@ -112,37 +100,8 @@ std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
   return service;
 }
 
-std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts) {
-  auto service = std::make_unique<MethodService>("agmm.v1.JobService");
-  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::SubmitJob));
-  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::GetJob));
-  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::WaitJob));
-  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::CancelJob));
-  service->AddUnary(OnLoop<v1::ListJobsRequest, v1::ListJobsResponse>(
-      parts, [scheduler = parts.scheduler](const auto&, const auto& request, auto reply) {
-        reply(scheduler->history().List(request));
-      }));
-  service->AddBidiStream<v1::RunJobsRequest, v1::RunJobsResponse>(
-      std::bind_front(StartRunJobs, parts));
-  service->AddWriteStream<v1::WatchJobRequest, v1::WatchJobResponse>(
-      std::bind_front(StartWatchJob, parts));
-  return service;
-}
-
-std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
-                                               const SequencerCalls& calls, const JoinParts& join) {
-  auto service = std::make_unique<MethodService>("agmm.v1.PeerService");
-  service->AddBidiStream<v1::MemberMessage, v1::SequencerMessage>(
-      std::bind_front(StartJoin, parts, join));
-  service->AddUnary(OfMembers(calls.begin_lease));
-  service->AddUnary(OfMembers(calls.end_lease));
-  service->AddUnary(OfMembers(calls.opened_session));
-  service->AddUnary(OfMembers(calls.close_session));
-  return service;
-}
-
 std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> service) {
-  static_cast<MethodService&>(*service).RefuseStrangers();
+  static_cast<MethodService&>(*service).RefuseNonMembers();
   return service;
 }
 

@@ -56,6 +56,9 @@ class RpcServer {
 
  private:
   RpcServer() = default;
+  // Takes the lock of the unix socket, and appends the listening sockets of each address.
+  absl::Status Listen(const Listening& listening, std::vector<std::vector<int>>* listeners);
+
   // One for TCP and one for the unix socket, so that TCP connections cannot use up the unix
   // socket's.
   std::vector<std::unique_ptr<Acceptor>> acceptors_;

@@ -1,6 +1,6 @@
-// The daemon's gRPC services, and the streams that they start. A unary method appears in its
-// .proto, in its service, in validate.cc, and in the class that answers it; members relay the
-// methods of TensorService and JobService without knowing them.
+// The daemon's gRPC services. Each is in the .cc file of its name, together with its streaming
+// calls. A unary method appears in its .proto, in its service, in validate.cc, and in the class
+// that answers it. Members relay the methods of TensorService and JobService without knowing them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -9,11 +9,7 @@
 #include <memory>
 #include <string>
 
-#include "agmm/v1/job.pb.h"
-#include "agmm/v1/peer.pb.h"
-#include "agmm/v1/tensor.pb.h"
 #include "daemon/link/heartbeat_thread.h"
-#include "daemon/link/parsed.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/link/udp_heartbeats.h"
 #include "daemon/node/leases.h"
@@ -31,8 +27,7 @@ namespace agmm {
 std::unique_ptr<grpc::Service> MakeContentService(const TransferParts& parts, Uploads* uploads,
                                                   Mappings* mappings);
 
-// On node 0 (sequencer_services.cc): the calls of its own node, and in PeerService those of the
-// other nodes.
+// On node 0: the calls of its own node, and in PeerService those of the other nodes.
 SequencerCalls LocalCalls(const SequencerParts& parts);
 std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
                                                  const SequencerCalls& calls);
@@ -54,23 +49,5 @@ std::unique_ptr<grpc::Service> MembersOnly(std::unique_ptr<grpc::Service> servic
 // On the other nodes: `service` ("agmm.v1.JobService") of the sequencer's daemon, under its own
 // name.
 std::unique_ptr<grpc::Service> MakeRelay(const std::string& service, SequencerClient* sequencer);
-
-// One object per call, which deletes itself and uses no thread; each is in the .cc file of its
-// name.
-grpc::ServerWriteReactor<v1::ReadTensorResponse>* StartReadTensor(
-    const TransferParts& parts, grpc::CallbackServerContext* context,
-    const v1::ReadTensorRequest* request);
-grpc::ServerBidiReactor<Parsed<v1::MapTensorRequest>, v1::MapTensorResponse>* StartMapTensor(
-    Mappings* mappings, grpc::CallbackServerContext* context);
-// The events of one job as they happen.
-grpc::ServerWriteReactor<v1::WatchJobResponse>* StartWatchJob(const SequencerParts& parts,
-                                                              grpc::CallbackServerContext* context,
-                                                              const v1::WatchJobRequest* request);
-// Many jobs of one caller, with batches in both directions.
-grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartRunJobs(
-    const SequencerParts& parts, grpc::CallbackServerContext* context);
-// A member's stream (join.cc).
-grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, const JoinParts& join, grpc::CallbackServerContext* context);
 
 }  // namespace agmm

@@ -2,9 +2,17 @@
 // owner of an object checks if it exists, fits or is allowed.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+
 #include "absl/status/status.h"
 
 namespace agmm {
+
+inline constexpr size_t kMaxNameBytes = 256;
+// More than any world holds, and small enough that sums of a thousand sizes do not overflow.
+inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
+inline constexpr int64_t kMaxTimeoutSeconds = 24 * 60 * 60;
 
 // Specialized for each request, and for each message of streams, in validate.cc; the order of a
 // stream's messages is checked by the stream. Errors: INVALID_ARGUMENT, one line with the field,

@@ -1,6 +1,8 @@
+// The sequencer's service for jobs.
 #include <algorithm>
 #include <deque>
 #include <iterator>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -9,9 +11,9 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "daemon/link/stream.h"
+#include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
-#include "daemon/rpc/validate_terms.h"
-#include "kernels/base/status.h"
+#include "daemon/rpc/validate.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/limits.h"
 
@@ -40,7 +42,7 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
   void OnStart() override { Proceed(); }
 
   void OnMessage(v1::RunJobsRequest* request) override {
-    if (absl::Status valid = CheckMessage(*request); !valid.ok()) return End(std::move(valid));
+    if (absl::Status valid = Validate(*request); !valid.ok()) return End(std::move(valid));
     const int count = request->jobs_size();
     std::vector<v1::SubmitJobRequest> jobs(count);
     for (int i = 0; i < count; ++i) jobs[i].Swap(request->mutable_jobs(i));
@@ -71,21 +73,6 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
     for (v1::JobOutcome& outcome : *message->mutable_outcomes())
       last->add_outcomes()->Swap(&outcome);
     return true;
-  }
-
-  // Errors end the stream.
-  static absl::Status CheckMessage(const v1::RunJobsRequest& request) {
-    if (request.jobs_size() > kMaxUnansweredJobs) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "a message of RunJobs has %d jobs; at most %d are taken; send them in several",
-          request.jobs_size(), kMaxUnansweredJobs));
-    }
-    for (const v1::SubmitJobRequest& job : request.jobs()) {
-      // The length of the id is checked, too, because the outcome repeats it.
-      AGMM_RETURN_IF_ERROR(Annotate(CheckIdGiven("request_id", job.request_id()),
-                                    "a job of RunJobs, whose outcome it identifies"));
-    }
-    return absl::OkStatus();
   }
 
   // Continues reading, or ends the call once all outcomes have been sent.
@@ -172,11 +159,57 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
   int unanswered_ = 0;  // jobs that were read and whose outcomes have not been sent
 };
 
+class WatchJobStream final : public WriteStream<v1::WatchJobResponse> {
+ public:
+  WatchJobStream(const SequencerParts& parts, grpc::CallbackServerContext* context,
+                 const v1::WatchJobRequest& request)
+      : ServerStream(context), parts_(parts), request_(request) {}
+
+ private:
+  void OnStart() override {
+    const absl::Status valid = Validate(request_);
+    valid.ok() ? Poll() : End(valid);
+  }
+
+  void Poll() {
+    OnLoop(parts_, parts_.scheduler, &Scheduler::PollJob)(
+        call_, request_,
+        [self = Self<WatchJobStream>()](auto polled) { self->OnPolled(std::move(polled)); });
+  }
+
+  // On the loop.
+  void OnPolled(absl::StatusOr<std::vector<v1::WatchJobResponse>> polled) {
+    if (!polled.ok()) return End(polled.status());
+    const bool ended = polled->back().has_job();
+    request_.set_after_event(std::max(request_.after_event(), polled->back().event().number()));
+    for (v1::WatchJobResponse& response : *polled) Send(std::move(response));
+    if (ended) return End(absl::OkStatus());
+    if (open()) Poll();
+  }
+
+  const SequencerParts parts_;
+  v1::WatchJobRequest request_;  // of the next poll
+};
+
 }  // namespace
 
-grpc::ServerBidiReactor<Parsed<v1::RunJobsRequest>, v1::RunJobsResponse>* StartRunJobs(
-    const SequencerParts& parts, grpc::CallbackServerContext* context) {
-  return StartStream<RunJobsStream>(parts, context);
+std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts) {
+  auto service = std::make_unique<MethodService>("agmm.v1.JobService");
+  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::SubmitJob));
+  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::GetJob));
+  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::WaitJob));
+  service->AddUnary(OnLoop(parts, parts.scheduler, &Scheduler::CancelJob));
+  service->AddUnary(OnLoop<v1::ListJobsRequest, v1::ListJobsResponse>(
+      parts, [scheduler = parts.scheduler](const auto&, const auto& request, auto reply) {
+        reply(scheduler->history().List(request));
+      }));
+  service->AddBidiStream<v1::RunJobsRequest, v1::RunJobsResponse>(
+      [parts](auto* context) { return StartStream<RunJobsStream>(parts, context); });
+  service->AddWriteStream<v1::WatchJobRequest, v1::WatchJobResponse>(
+      [parts](auto* context, auto* request) {
+        return StartStream<WatchJobStream>(parts, context, *request);
+      });
+  return service;
 }
 
 }  // namespace agmm

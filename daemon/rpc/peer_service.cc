@@ -1,3 +1,4 @@
+// The sequencer's service for the other nodes.
 #include <spdlog/spdlog.h>
 
 #include <atomic>
@@ -12,6 +13,7 @@
 #include "daemon/link/link.h"
 #include "daemon/link/protocol.h"
 #include "daemon/link/stream.h"
+#include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/keyed_hash.h"
@@ -103,7 +105,7 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
       message.mutable_refusal()->set_field(kSecretField);
       BidiStream::Send(std::move(message));
       End(absl::OkStatus());
-      // Strangers must not fill the log.
+      // Limited, because anyone can cause this warning.
       static std::atomic<int64_t> next_warning_ns = 0;
       const int64_t now_ns = MonotonicNanos();
       if (now_ns < next_warning_ns.exchange(now_ns + absl::ToInt64Nanoseconds(kWarningPeriod)))
@@ -152,11 +154,28 @@ class SequencerEnd final : public BidiStream<v1::MemberMessage, v1::SequencerMes
   std::atomic<bool> flushes_{false};  // a flush has been posted
 };
 
+template <typename Request, typename Response>
+Handler<Request, Response> OfMembers(Handler<Request, Response> handler) {
+  return [handler = std::move(handler)](const CallContext& context, const Request& request,
+                                        Reply<Response> reply) {
+    if (absl::Status refused = CheckMember(context); !refused.ok())
+      return reply(std::move(refused));
+    handler(context, request, std::move(reply));
+  };
+}
+
 }  // namespace
 
-grpc::ServerBidiReactor<Parsed<v1::MemberMessage>, v1::SequencerMessage>* StartJoin(
-    const SequencerParts& parts, const JoinParts& join, grpc::CallbackServerContext* context) {
-  return StartStream<SequencerEnd>(parts, join, context);
+std::unique_ptr<grpc::Service> MakePeerService(const SequencerParts& parts,
+                                               const SequencerCalls& calls, const JoinParts& join) {
+  auto service = std::make_unique<MethodService>("agmm.v1.PeerService");
+  service->AddBidiStream<v1::MemberMessage, v1::SequencerMessage>(
+      [parts, join](auto* context) { return StartStream<SequencerEnd>(parts, join, context); });
+  service->AddUnary(OfMembers(calls.begin_lease));
+  service->AddUnary(OfMembers(calls.end_lease));
+  service->AddUnary(OfMembers(calls.opened_session));
+  service->AddUnary(OfMembers(calls.close_session));
+  return service;
 }
 
 }  // namespace agmm
