@@ -14,8 +14,8 @@ namespace agmm {
 struct CallContext {
   std::string principal;  // "uid:1000" over a unix socket, else the peer's address
   // `member`: the caller is a daemon of the world, for itself or for the principal.
-  // `former_member`: the caller claims this, and may have been one until its stream to the
-  // sequencer ended.
+  // `former_member`: the caller claims this without an open stream to the sequencer; it may have
+  // had one.
   bool member = false, former_member = false;
   std::string request_id;  // for logs; made here if the caller sent none
   Deadline deadline;

@@ -1,5 +1,4 @@
-// Attempts to connect, made only so that a warning can describe the answer of another daemon's
-// address.
+// Attempts to connect to another daemon's address, only to describe their outcome in a warning.
 #pragma once
 
 #include <atomic>

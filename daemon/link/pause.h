@@ -1,5 +1,5 @@
 // Pauses of this daemon itself: its process was stopped, or its host was suspended or too busy to
-// run it. To such a daemon it seems that all others have left.
+// run it. To such a daemon, all others seem to have left.
 #pragma once
 
 #include <cstdint>

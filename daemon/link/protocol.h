@@ -39,7 +39,7 @@ inline constexpr absl::Duration kAskPathAgain = absl::Milliseconds(250);
 // Delay before the renewal of a transport is tried again.
 inline constexpr absl::Duration kRenewAgain = absl::Seconds(1);
 
-// The field of a refusal that even a stranger receives.
+// The field of a refusal that is sent without a proof of the secret.
 inline constexpr char kSecretField[] = "local.secret";
 
 // Grace period before a broken transport is reported alone, because a killed peer's stream breaks,

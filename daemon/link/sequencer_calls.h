@@ -14,6 +14,11 @@ namespace agmm {
 template <typename Request, typename Response>
 using Handler = std::function<void(const CallContext&, const Request&, Reply<Response>)>;
 
+// The end of a lease on the contents of a tensor. kCommitted: a write has replaced the contents.
+// kUntouched: the contents are as before the lease. kSpoiled: a write ended without a commit, so
+// the tensor has no contents.
+enum class LeaseEnd { kCommitted, kUntouched, kSpoiled };
+
 // Answered in the same process on node 0 (rpc/sequencer_services.cc), and over the network on the
 // other nodes (link/sequencer_client.h). Thread-safe; never block. Errors of every call:
 // UNAVAILABLE while the sequencer is missing or the world is not complete (naming the nodes that

@@ -28,7 +28,7 @@ namespace agmm {
 namespace {
 
 // A datagram: the mark, the stream's id, the datagram's number, and a keyed hash of both and of the
-// direction, so that a stranger cannot return a question as its answer.
+// direction, so that a question cannot be returned as its own answer.
 constexpr absl::string_view kMark = "agmmbeat";
 constexpr size_t kStreamIdBytes = 16, kNumberBytes = sizeof(uint64_t), kHashBytes = 16;
 constexpr size_t kBytes = kMark.size() + kStreamIdBytes + kNumberBytes + kHashBytes;
@@ -212,7 +212,7 @@ void UdpHeartbeats::Receive(int fd) {
       if (it == streams_.end()) continue;
       Stream& stream = it->second;
       const bool asks = !address_.empty();
-      // An old datagram may have been copied by a stranger.
+      // An old datagram may be a replay.
       if (number <= stream.received ||
           !SameHash(datagram, Signed(asks ? kAnswer : kQuestion, stream.key, id, number)))
         continue;

@@ -18,21 +18,21 @@
 
 namespace agmm {
 
-// One end: the sequencer's daemon answers, the others ask. Each live stream has a key
+// One end: the sequencer's daemon answers, the others ask. Each stream has a key
 // (JoinProof::HeartbeatKey) that both ends know; a datagram carries a keyed hash. Thread-safe.
 // Answer and Ask return RESOURCE_EXHAUSTED if no thread can be started.
 class UdpHeartbeats {
  public:
   // Makes the sequencer's end; takes over `sockets`, bound to the peer port.
   static absl::StatusOr<std::unique_ptr<UdpHeartbeats>> Answer(std::vector<int> sockets);
-  // Makes another daemon's end, which asks at `address` (host:port) while a stream lives. Logs once
-  // if none of its first `patience` connections was answered.
+  // Makes another daemon's end, which asks at `address` (host:port) while a stream is registered.
+  // Logs once if none of its first `patience` connections was answered.
   static absl::StatusOr<std::unique_ptr<UdpHeartbeats>> Ask(const std::string& address,
                                                             size_t patience = 5);
   ~UdpHeartbeats();
   UdpHeartbeats(const UdpHeartbeats&) = delete;
 
-  // Announces that a stream with this key lives, until End.
+  // Registers the stream with this key, until End.
   void Begin(const std::string& key);
   void End(const std::string& key);
   // Returns the time of the last datagram from the other end of this stream, on the monotonic

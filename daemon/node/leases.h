@@ -8,7 +8,6 @@
 #include "absl/status/statusor.h"
 #include "agmm/v1/peer.pb.h"
 #include "daemon/link/call_context.h"
-#include "daemon/link/lease_end.h"
 #include "daemon/link/owner_quota.h"
 #include "daemon/link/sequencer_calls.h"
 #include "daemon/node/tensor_io.h"

@@ -12,7 +12,7 @@
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/link/call_context.h"
-#include "daemon/link/lease_end.h"
+#include "daemon/link/sequencer_calls.h"
 #include "daemon/sequencer/entries.h"
 #include "daemon/sequencer/holds.h"
 #include "daemon/sequencer/lease_table.h"

@@ -59,8 +59,7 @@ void Bulk::Start(wire::Kind kind, int node, const BulkBlock& block, int64_t byte
                         outbound = std::move(outbound)]() mutable {
     header.request = ++last_id_;
     outbound->done = Done([this, id = header.request](absl::Status status) { OnSent(id, status); });
-    if (outbound->kind == wire::kWrite) shared_.counters.bulk_write.Sent(outbound->data.length);
-    if (outbound->kind == wire::kRead) shared_.counters.bulk_read.Sent(0);
+    shared_.counters.bulk.Sent(outbound->data.length);
     const uint64_t generation = request.generation;
     requests_.emplace(header.request, std::move(request));
     endpoints_->Send(node, header, std::move(outbound));
@@ -145,8 +144,7 @@ ucs_status_t Bulk::OnWrite(const wire::BulkHeader& header, const Payload& payloa
   }
   const bool used = receives_->Take(header.envelope.source_node, payload, *rows,
                                     Done([this, header](absl::Status status) {
-                                      if (status.ok())
-                                        shared_.counters.bulk_write.Received(header.bytes);
+                                      if (status.ok()) shared_.counters.bulk.Received(header.bytes);
                                       Reply(header, status, {});
                                     }));
   return used ? UCS_INPROGRESS : UCS_OK;
@@ -155,7 +153,6 @@ ucs_status_t Bulk::OnWrite(const wire::BulkHeader& header, const Payload& payloa
 void Bulk::OnRead(const wire::BulkHeader& header) {
   const absl::StatusOr<Rows> rows = Locate(header, /*write=*/false);
   absl::StatusOr<Outgoing> data = rows.ok() ? Gather(*rows, &shared_.counters) : rows.status();
-  shared_.counters.bulk_read.Received(0);
   Reply(header, data.status(), data.ok() ? *std::move(data) : Outgoing{});
 }
 
@@ -176,7 +173,7 @@ void Bulk::Reply(const wire::BulkHeader& request, const absl::Status& status, Ou
       outbound->data.data = reinterpret_cast<const std::byte*>(outbound->text.data());
       outbound->data.length = outbound->text.size();
     }
-    shared_.counters.bulk_reply.Sent(outbound->data.length);
+    shared_.counters.bulk.Sent(outbound->data.length);
     // If the answer cannot be sent, the peer is lost, and its endpoint reports that.
     endpoints_->Send(header.envelope.source_node, header, std::move(outbound));
   });
@@ -202,7 +199,6 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
     return UCS_OK;
   }
   if (kind != wire::kReadBack) {
-    shared_.counters.bulk_reply.Received(0);
     Answer(header.request, absl::OkStatus());
     return UCS_OK;
   }
@@ -219,7 +215,7 @@ ucs_status_t Bulk::OnAnswer(wire::Kind kind, const wire::BulkHeader& header,
   const bool used = receives_->Take(
       header.envelope.source_node, payload, to,
       Done([this, bytes, done = std::make_shared<Done>(std::move(done))](absl::Status status) {
-        if (status.ok()) shared_.counters.bulk_reply.Received(bytes);
+        if (status.ok()) shared_.counters.bulk.Received(bytes);
         (*done)(std::move(status));
       }));
   return used ? UCS_INPROGRESS : UCS_OK;

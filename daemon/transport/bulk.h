@@ -34,7 +34,7 @@ class Bulk {
   void FailStale();
 
  private:
-  // Ends once UCX no longer sends it and it has been answered or has failed, in either order.
+  // A request ends once UCX has sent it and it has been answered or has failed, in either order.
   struct Request {
     int node = -1;
     uint64_t generation = 0;

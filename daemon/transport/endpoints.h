@@ -53,7 +53,7 @@ class Endpoints {
 
   // Connects to `node`, or waits for its greetings. Only one of the two nodes connects first,
   // because UCX uses freed memory if two connections between the same ends cross (NOTES.md).
-  // Messages wait until then.
+  // Messages wait until they are connected.
   void Open(int node, const TransportAddress& address);
   // Takes an active message of kind kGreet.
   ucs_status_t OnGreeting(const void* header, size_t header_length);

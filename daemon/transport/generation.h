@@ -20,7 +20,7 @@ struct Generation {
   std::unique_ptr<wire::HeaderKey> key;  // used on the progress thread only
 };
 
-// The connections to a node, or to all nodes, that serve `generation` and older ones.
+// The messages to and from a node, or all nodes, of `generation` and older ones.
 inline constexpr int kAllNodes = -1;
 struct Scope {
   int node = kAllNodes;

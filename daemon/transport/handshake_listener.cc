@@ -56,9 +56,6 @@ HandshakeListener::~HandshakeListener() {
     if (fd >= 0) close(fd);
 }
 
-HandshakeListener::Opening::Opening(HandshakeListener* owner) { SetNextListener(owner); }
-HandshakeListener::Opening::~Opening() { SetNextListener(nullptr); }
-
 absl::Status HandshakeListener::Listen(int fd) {
   const auto no_descriptor = [](const char* what) {
     return absl::ResourceExhaustedError(
@@ -175,8 +172,8 @@ bool HandshakeListener::ReadToken(PendingConnection& connection) {
     return true;
   }
   if (connection.token.size() < kTokenBytes) return false;
-  const absl::StatusOr<std::string> number = CheckToken(connection.token, secret_, address_.salt);
-  if (!number.ok() || !used_.insert(*number).second) {
+  const auto number = CheckToken(connection.token, secret_, address_.salt);
+  if (!number.has_value() || !used_.insert(*number).second) {
     Refuse(connection);
     return true;
   }

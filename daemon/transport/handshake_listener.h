@@ -1,5 +1,5 @@
-// The port at which the other nodes' UCX connects. Nothing that a stranger sends there reaches UCX,
-// whose TCP transport trusts every byte.
+// The port at which the other nodes' UCX connects. Bytes reach UCX, whose TCP transport trusts
+// them, only on connections that have proved that they know the world's secret.
 //
 // This class listens in place of UCX. The handshake of a connection is a one-time token: a random
 // number and its keyed hash under the world's secret. UCX gets the connection once its token has
@@ -32,12 +32,6 @@ class HandshakeListener final : public Listener {
   ~HandshakeListener() override;
   HandshakeListener(const HandshakeListener&) = delete;
 
-  // During its lifetime, the socket on which this thread listens belongs to `owner`.
-  class Opening {
-   public:
-    explicit Opening(HandshakeListener* owner);
-    ~Opening();
-  };
   // Listens at the socket's address and a port of the range.
   void TakeOver(int fd) override { opened_ = Listen(fd); }
   // The result of TakeOver: RESOURCE_EXHAUSTED; FAILED_PRECONDITION if it was not called.

@@ -16,14 +16,13 @@
 
 namespace agmm::transport {
 
-// Bounds of what is parked for a peer. A peer can be ahead by the launches that have not reached
-// this node yet, and by one epoch of each plan, because the next epoch waits for this node's
-// credits. That is one message for each hop of the plan's schedule. A plan may have more hops
-// (kMaxPlanSteps), but only a part of them leads from one peer to this node. The bytes are bounded
-// only by this node's heaps, which is too much to reserve: large messages leave their bytes with
-// the sender, and the bytes of small (below 64 KiB) and pushed ones (kernels/device/lower.cc) are
-// kept up to kMaxParkedBytesPerPeer, which suffices for messages that arrive before a launch.
-// Beyond the bounds the plan fails with the peer's name.
+// Bounds of the messages that are parked for a peer. A peer is ahead of this node by the launches
+// that have not arrived here, and by at most one epoch of each plan, because the next epoch waits
+// for this node's credits. So there is at most one message for each hop from the peer to this node.
+// A plan may have more hops (kMaxPlanSteps), but only some of them lead from one peer to one node.
+// Large messages leave their bytes with the sender. The bytes of small (below 64 KiB) and pushed
+// ones (kernels/device/lower.cc) are kept here, up to kMaxParkedBytesPerPeer, which suffices for
+// the messages that arrive before a launch. Beyond the bounds the plan fails with the peer's name.
 constexpr int kMaxParkedPerPeer = 1 << 16;
 constexpr int64_t kMaxParkedBytesPerPeer = 64 << 20;
 

@@ -1,9 +1,7 @@
 #include "daemon/transport/token.h"
 
-#include "absl/status/status.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/base/keyed_hash.h"
 #include "kernels/base/random.h"
 
 namespace agmm::transport {
@@ -20,15 +18,13 @@ std::string MakeToken(absl::string_view secret, absl::string_view salt) {
   return absl::StrCat(kTokenMark, number, Hash(secret, salt, number));
 }
 
-absl::StatusOr<std::string> CheckToken(absl::string_view token, absl::string_view secret,
-                                       absl::string_view salt) {
-  if (token.size() == kTokenBytes && absl::StartsWith(token, kTokenMark)) {
-    const absl::string_view number = token.substr(kTokenMark.size(), kTokenNumberBytes);
-    if (SameHash(token.substr(kTokenMark.size() + kTokenNumberBytes), Hash(secret, salt, number)))
-      return std::string(number);
-  }
-  return absl::PermissionDeniedError(
-      "the token was not made with this world's secret for this listener");
+std::optional<std::string> CheckToken(absl::string_view token, absl::string_view secret,
+                                      absl::string_view salt) {
+  if (token.size() != kTokenBytes || !absl::StartsWith(token, kTokenMark)) return std::nullopt;
+  const absl::string_view number = token.substr(kTokenMark.size(), kTokenNumberBytes);
+  const absl::string_view hash = token.substr(kTokenMark.size() + kTokenNumberBytes);
+  if (!SameHash(hash, Hash(secret, salt, number))) return std::nullopt;
+  return std::string(number);
 }
 
 }  // namespace agmm::transport

@@ -81,7 +81,7 @@ struct TransportCounters {
     void Sent(int64_t bytes) { messages_sent.Add(), bytes_sent.Add(bytes); }
     void Received(int64_t bytes) { messages_received.Add(), bytes_received.Add(bytes); }
   };
-  Traffic plan, bulk_write, bulk_read, bulk_reply;
+  Traffic plan, bulk;
   // Dropped on arrival, by reason.
   TransportCount malformed;         // not a header of this version
   TransportCount stale_generation;  // of another generation of the world
@@ -94,13 +94,8 @@ struct TransportCounters {
   TransportCount staging_bytes_peak;
   TransportCount peers_failed;
 
-  int64_t bytes_sent() const {
-    return plan.bytes_sent + bulk_write.bytes_sent + bulk_read.bytes_sent + bulk_reply.bytes_sent;
-  }
-  int64_t bytes_received() const {
-    return plan.bytes_received + bulk_write.bytes_received + bulk_read.bytes_received +
-           bulk_reply.bytes_received;
-  }
+  int64_t bytes_sent() const { return plan.bytes_sent + bulk.bytes_sent; }
+  int64_t bytes_received() const { return plan.bytes_received + bulk.bytes_received; }
   int64_t dropped() const {
     return malformed + stale_generation + bad_check + unknown + wrong_length + too_many_parked;
   }

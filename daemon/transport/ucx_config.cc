@@ -9,6 +9,7 @@
 #include <ucs/debug/debug.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -28,19 +29,19 @@ namespace {
 
 constexpr int64_t kRendezvousBytes = 64 << 10;
 
-using UcxVersion = std::pair<unsigned, unsigned>;
+using UcxVersion = std::array<unsigned, 3>;
 // Before this version, ucp_config_modify expects the options of the TCP transport without its name,
 // unlike the environment; with the name it warns and ignores them.
-constexpr UcxVersion kNamesHavePrefix = {1, 17};
+constexpr UcxVersion kNamesHavePrefix = {1, 17, 0};
 // When a peer that was cut off comes back, UCX 1.13 passes an event of a batch to an endpoint that
 // an earlier event of the batch has freed (NOTES.md). Versions between that and this one were not
 // tried.
-constexpr UcxVersion kBatchesAreSafe = {1, 22};
+constexpr UcxVersion kBatchesAreSafe = {1, 22, 0};
 
 UcxVersion Version() {
-  unsigned major = 0, minor = 0, release = 0;
-  ucp_get_version(&major, &minor, &release);
-  return {major, minor};
+  UcxVersion version;
+  ucp_get_version(&version[0], &version[1], &version[2]);
+  return version;
 }
 
 }  // namespace
@@ -124,8 +125,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
 }
 
 std::string UcxDescription() {
-  unsigned major = 0, minor = 0, release = 0;
-  ucp_get_version(&major, &minor, &release);
+  const auto [major, minor, release] = Version();
   return absl::StrFormat("ucx %d.%d.%d, tcp, active messages, rendezvous from %s", major, minor,
                          release, FormatBytes(kRendezvousBytes));
 }

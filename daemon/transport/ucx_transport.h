@@ -46,7 +46,7 @@ class UcxTransport : public Transport {
   // KiB".
   virtual std::string description() const = 0;
 
-  // Returns the number of closed connections of strangers.
+  // Returns the number of connections that were closed without a valid token.
   virtual int64_t refused_connections() const = 0;
 
   // Returns the engine for a thread that would otherwise wait. Valid as long as the transport; a

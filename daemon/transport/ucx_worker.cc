@@ -93,8 +93,9 @@ absl::Status UcxWorker::OpenWorker() {
   ucs_status_t created;
   {
     const ShownAddress shown(local_.socket);
-    const HandshakeListener::Opening opening(listener_.get());
+    SetNextListener(listener_.get());
     created = ucp_worker_create(context_, &worker_params, &worker_);
+    SetNextListener(nullptr);
   }
   AGMM_RETURN_IF_ERROR(listener_->opened());
   AGMM_RETURN_IF_ERROR(FromUcs(created, "ucp_worker_create"));

@@ -96,7 +96,7 @@ class UcxWorker final : public ProgressEngine {
   std::unique_ptr<HandshakeListener> listener_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
-  bool left_alone_ = false;  // a worker of the context
+  bool left_alone_ = false;  // a worker of the context was abandoned
   std::string address_;
   int ucx_fd_ = -1;   // readable when UCX has something to do; UCX's own
   int wake_fd_ = -1;  // readable when a task was posted while the progress thread slept
