@@ -1,9 +1,6 @@
 // The two ends of a member's stream, over the network or in one process.
 #pragma once
 
-#include <memory>
-#include <string>
-
 #include "agmm/v1/peer.pb.h"
 
 namespace agmm {

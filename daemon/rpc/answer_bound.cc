@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cstdint>
 #include <string>
-#include <utility>
 
 #include "absl/strings/match.h"
 #include "daemon/link/grpc_context.h"

@@ -8,7 +8,6 @@
 #include <grpcpp/impl/service_type.h>
 
 #include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/str_format.h"
 #include "daemon/link/join_merge.h"
 #include "daemon/link/join_proof.h"
 #include "daemon/link/link.h"

@@ -1,5 +1,6 @@
 #include "daemon/transport/endpoints.h"
 
+#include <unordered_set>
 #include <utility>
 #include <vector>
 

@@ -9,7 +9,6 @@
 #include <map>
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,7 +16,6 @@
 #include "daemon/transport/done.h"
 #include "daemon/transport/generation.h"
 #include "daemon/transport/staging.h"
-#include "daemon/transport/types.h"
 #include "daemon/transport/ucx_worker.h"
 #include "daemon/transport/wire.h"
 

@@ -17,32 +17,36 @@
 
 #include "absl/status/status.h"
 #include "daemon/transport/address.h"
-#include "daemon/transport/socket_calls.h"
 #include "daemon/transport/types.h"
 #include "kernels/base/spare_descriptor.h"
 
 namespace agmm::transport {
 
 // Thread-safe.
-class HandshakeListener final : public Listener {
+class HandshakeListener {
  public:
   // `refused`, which must outlive this, counts the connections that were closed because they sent
   // no valid token.
   HandshakeListener(const TransportOptions& options, TransportCount* refused);
-  ~HandshakeListener() override;
+  ~HandshakeListener();
   HandshakeListener(const HandshakeListener&) = delete;
 
-  // Listens at the socket's address and a port of the range.
-  void TakeOver(int fd) override { opened_ = Listen(fd); }
-  // The result of TakeOver: RESOURCE_EXHAUSTED; FAILED_PRECONDITION if it was not called.
+  // Returns the result of TakeOver: RESOURCE_EXHAUSTED; FAILED_PRECONDITION if it was not called.
   absl::Status opened() const { return opened_; }
 
   // Makes this process's connections to `peer` begin with a token, until the destructor.
   void AddPeer(const ListenerAddress& peer);
 
+  // Returns the address at which it listens. To be called after TakeOver.
   const ListenerAddress& address() const { return address_; }
-  const SocketAddress& where() const override { return address_.socket; }
-  int Accept(SocketAddress* from) override;
+
+  // For socket_calls.cc. Listens in place of the socket `fd`, on which UCX tries to listen, at its
+  // address and a port of the range. Turns `fd` into an event that is readable while connections
+  // wait. UCX does not learn of a failure, because it would leak memory: the owner checks
+  // `opened`, and ends UCX's worker.
+  void TakeOver(int fd) { opened_ = Listen(fd); }
+  // Returns the next connection for UCX and the address of its other end; -1 without one.
+  int Accept(SocketAddress* from);
 
  private:
   // A connection whose handshake is not complete.
@@ -79,6 +83,26 @@ class HandshakeListener final : public Listener {
 
   std::mutex mutex_;
   std::deque<PendingConnection> admitted_;  // guarded by mutex_
+};
+
+// socket_calls.cc defines the following functions. Its replacements of libc functions handle the
+// sockets of listeners, and pass all other calls of the process on to libc.
+
+// The next socket on which this thread listens belongs to `listener`, or to libc if that is null.
+void SetNextListener(HandshakeListener* listener);
+// Makes this process's connections to `peer` begin with a token, until Forget(user).
+void SendTokens(const HandshakeListener* user, const ListenerAddress& peer,
+                const std::string& secret);
+void Forget(const HandshakeListener* listener);
+
+// During its lifetime, this thread finds only `address` among the IP addresses of this host. UCX
+// accepts an interface but not an address: it announces, listens at and connects from the first
+// address that it finds on the interface, preferring IPv4.
+class ShownAddress {
+ public:
+  explicit ShownAddress(const SocketAddress& address);
+  ~ShownAddress();
+  ShownAddress(const ShownAddress&) = delete;
 };
 
 }  // namespace agmm::transport

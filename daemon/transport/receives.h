@@ -3,14 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <unordered_set>
 
 #include "absl/status/status.h"
 #include "daemon/transport/done.h"
 #include "daemon/transport/generation.h"
 #include "daemon/transport/staging.h"
-#include "daemon/transport/types.h"
 #include "daemon/transport/ucx_worker.h"
 
 namespace agmm::transport {

@@ -1,5 +1,4 @@
-#include "daemon/transport/socket_calls.h"
-
+// Replaces the libc functions that UCX's TCP transport calls for its sockets and addresses.
 #include <dlfcn.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
@@ -16,6 +15,7 @@
 #include <set>
 #include <utility>
 
+#include "daemon/transport/handshake_listener.h"
 #include "daemon/transport/token.h"
 
 namespace agmm::transport {
@@ -23,7 +23,7 @@ namespace {
 
 // A listener to which this process connects with a token.
 struct PeerListener {
-  std::set<const Listener*> users;
+  std::set<const HandshakeListener*> users;
   std::string salt, secret;
 };
 
@@ -35,9 +35,9 @@ struct UnsentToken {
 // One for the process, like the functions of libc.
 struct Sockets {
   std::mutex mutex;
-  std::map<int, Listener*> listeners;         // by the socket of UCX
-  std::map<std::string, PeerListener> peers;  // by SocketAddress::ToString
-  std::map<int, UnsentToken> unsent;          // by connection, until its first byte is sent
+  std::map<int, HandshakeListener*> listeners;  // by the socket of UCX
+  std::map<std::string, PeerListener> peers;    // by SocketAddress::ToString
+  std::map<int, UnsentToken> unsent;            // by connection, until its first byte is sent
   // The sizes of listeners and unsent, so that other sockets cost no lock.
   std::atomic<int> listener_count = 0, unsent_count = 0;
 };
@@ -47,7 +47,7 @@ Sockets& sockets() {
   return *made;
 }
 
-thread_local Listener* next_listener = nullptr;
+thread_local HandshakeListener* next_listener = nullptr;
 thread_local const SocketAddress* shown_address = nullptr;
 
 template <typename Function>
@@ -55,7 +55,7 @@ Function* Next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-Listener* ListenerOf(int fd) {
+HandshakeListener* ListenerOf(int fd) {
   Sockets& all = sockets();
   if (all.listener_count == 0) return nullptr;
   std::lock_guard lock(all.mutex);
@@ -111,9 +111,10 @@ void Copy(const SocketAddress& from, sockaddr* to, socklen_t* size) {
 ShownAddress::ShownAddress(const SocketAddress& address) { shown_address = &address; }
 ShownAddress::~ShownAddress() { shown_address = nullptr; }
 
-void SetNextListener(Listener* listener) { next_listener = listener; }
+void SetNextListener(HandshakeListener* listener) { next_listener = listener; }
 
-void SendTokens(const Listener* user, const ListenerAddress& peer, const std::string& secret) {
+void SendTokens(const HandshakeListener* user, const ListenerAddress& peer,
+                const std::string& secret) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
   PeerListener& known = all.peers[peer.socket.ToString()];
@@ -122,7 +123,7 @@ void SendTokens(const Listener* user, const ListenerAddress& peer, const std::st
   known.secret = secret;
 }
 
-void Forget(const Listener* listener) {
+void Forget(const HandshakeListener* listener) {
   Sockets& all = sockets();
   std::lock_guard lock(all.mutex);
   std::erase_if(all.listeners, [&](const auto& entry) { return entry.second == listener; });
@@ -133,8 +134,8 @@ void Forget(const Listener* listener) {
 
 }  // namespace agmm::transport
 
-// The functions below replace libc's own for this process. UCX uses them to find its addresses and
-// to open and use its sockets (ucs/sys/sock.c, uct/tcp/tcp_iface.c).
+// UCX uses these functions to find its addresses and to open and use its sockets (ucs/sys/sock.c,
+// uct/tcp/tcp_iface.c).
 using namespace agmm;
 using namespace agmm::transport;
 
@@ -154,7 +155,7 @@ int getifaddrs(ifaddrs** list) noexcept {
 
 int listen(int fd, int backlog) {
   static const auto next = Next<decltype(listen)>("listen");
-  Listener* const listener = std::exchange(next_listener, nullptr);
+  HandshakeListener* const listener = std::exchange(next_listener, nullptr);
   if (listener == nullptr) return next(fd, backlog);
   listener->TakeOver(fd);
   Sockets& all = sockets();
@@ -166,15 +167,15 @@ int listen(int fd, int backlog) {
 
 int getsockname(int fd, sockaddr* address, socklen_t* size) noexcept {
   static const auto next = Next<decltype(getsockname)>("getsockname");
-  const Listener* const listener = ListenerOf(fd);
+  const HandshakeListener* const listener = ListenerOf(fd);
   if (listener == nullptr) return next(fd, address, size);
-  Copy(listener->where(), address, size);
+  Copy(listener->address().socket, address, size);
   return 0;
 }
 
 int accept(int fd, sockaddr* address, socklen_t* size) {
   static const auto next = Next<decltype(accept)>("accept");
-  Listener* const listener = ListenerOf(fd);
+  HandshakeListener* const listener = ListenerOf(fd);
   if (listener == nullptr) return next(fd, address, size);
   SocketAddress from;
   const int accepted = listener->Accept(&from);

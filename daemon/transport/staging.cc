@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <new>
-#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"

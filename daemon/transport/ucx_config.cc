@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<std::pair<std::string, std::string>>> UcxSettings(
       // peer within a minute (NOTES.md).
       {"TLS", "tcp,self"},
       // Without this setting UCX chooses an interface itself, for example a container bridge. Of
-      // this interface's addresses it uses the one that ShownAddress shows (socket_calls.h).
+      // this interface's addresses it uses the one that ShownAddress shows (handshake_listener.h).
       {"NET_DEVICES", device},
       {"HANDLE_ERRORS", "none"},
       {"TCP_TX_SEG_SIZE", "64k"},

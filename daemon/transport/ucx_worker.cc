@@ -10,7 +10,6 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_format.h"
-#include "daemon/transport/socket_calls.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"

@@ -4,8 +4,6 @@
 #include <openssl/evp.h>
 #include <openssl/params.h>
 
-#include <cstring>
-
 #include "absl/status/status.h"
 
 namespace agmm::wire {

@@ -6,11 +6,9 @@
 #include <bit>
 #include <cstdint>
 #include <memory>
-#include <string>
 #include <type_traits>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 
 namespace agmm::wire {
 
