@@ -78,9 +78,10 @@ class Section {
   absl::Status Check(const std::string& name, const absl::Status& value) const {
     return value.ok() ? value : Error(name, value.message());
   }
-  absl::Status CheckRange(const std::string& name, int value, int min, int max) const {
+  absl::Status CheckRange(const std::string& name, int value, int min, int max,
+                          absl::string_view next) const {
     if (value >= min && value <= max) return absl::OkStatus();
-    return Error(name, absl::StrFormat("%d is outside [%d, %d]", value, min, max));
+    return Error(name, absl::StrFormat("%d is outside [%d, %d]; %s", value, min, max, next));
   }
   Section Nested(const std::string& name, const Message& message, int index = -1) const {
     const auto* field = message_.GetDescriptor()->FindFieldByName(name);
@@ -120,7 +121,8 @@ absl::Status ReadPeerPort(const config::World& world, const Section& at, Config*
   if (world.node_size() == 1) return absl::OkStatus();
   AGMM_ASSIGN_OR_RETURN(HostPort peers, ParseHostPort(world.node(0).address(), 1));
   const int port = world.peer_port() == 0 ? peers.port - 1 : world.peer_port();
-  AGMM_RETURN_IF_ERROR(at.CheckRange("peer_port", port, 1, kMaxPort));
+  AGMM_RETURN_IF_ERROR(
+      at.CheckRange("peer_port", port, 1, kMaxPort, "give a free port of the first node's host"));
   peers.port = port;
   config->peer_address = peers.ToString();
   for (const config::Node& node : world.node()) {
@@ -158,7 +160,8 @@ absl::Status ReadWorld(config::World& world, const Section& at, Config* config) 
             "address",
             absl::StrFormat("\"%s\" appears twice; each daemon needs its own", node.address()));
     }
-    AGMM_RETURN_IF_ERROR(here.CheckRange("devices", node.devices(), 1, kMaxDevices));
+    AGMM_RETURN_IF_ERROR(here.CheckRange("devices", node.devices(), 1, kMaxDevices,
+                                         "say how many devices the node has"));
     config->nodes.push_back({node.name(), node.address(), node.devices()});
   }
   AGMM_RETURN_IF_ERROR(ReadPeerPort(world, at, config));
@@ -182,8 +185,10 @@ absl::Status ReadDevice(const config::Device& device, const Section& at, Config*
   if (!cuda && (device.gpu() != 0 || device.shared_gpu()))
     return at.Error(device.gpu() != 0 ? "gpu" : "shared_gpu",
                     "belongs to cuda devices; leave it out");
-  AGMM_RETURN_IF_ERROR(at.CheckRange("gpu", device.gpu(), 0, kMaxDevices - 1));
-  AGMM_RETURN_IF_ERROR(at.CheckRange("threads", device.threads(), 0, kMaxThreads));
+  AGMM_RETURN_IF_ERROR(
+      at.CheckRange("gpu", device.gpu(), 0, kMaxDevices - 1, "give the number of a GPU"));
+  AGMM_RETURN_IF_ERROR(
+      at.CheckRange("threads", device.threads(), 0, kMaxThreads, "leave it out for 1"));
   if (device.heap().empty()) return at.Error("heap", "is missing; write for example \"4GiB\"");
   const absl::StatusOr<int64_t> heap = ParseBytes(device.heap());
   AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
@@ -287,7 +292,8 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
   AGMM_RETURN_IF_ERROR(ReadListen(local, at, config));
   AGMM_RETURN_IF_ERROR(ReadTransport(local, at, config));
   config->secret_file = local.secret();
-  AGMM_RETURN_IF_ERROR(at.CheckRange("sessions", local.sessions(), 0, kMaxSessions));
+  AGMM_RETURN_IF_ERROR(
+      at.CheckRange("sessions", local.sessions(), 0, kMaxSessions, "leave it out for 4096"));
   if (local.sessions() > 0) config->max_sessions = local.sessions();
   if (!local.journal().empty() && local.journal() != kNoJournal && local.journal().front() != '/') {
     return at.Error("journal",
