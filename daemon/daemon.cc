@@ -198,8 +198,8 @@ absl::Status WholeDaemon::Start(std::function<void(absl::Status)> on_refused) {
   }
   AGMM_RETURN_IF_ERROR(Serve());
   if (udp_heartbeats_ != nullptr) {
-    metrics_.SetGauge("beats_heard_total", [heartbeats = udp_heartbeats_.get()] {
-      return static_cast<double>(heartbeats->heard_total());
+    metrics_.SetGauge("udp_heartbeats_received_total", [heartbeats = udp_heartbeats_.get()] {
+      return static_cast<double>(heartbeats->received_total());
     });
   }
   EnterWorld();

@@ -218,7 +218,7 @@ void UdpHeartbeats::Receive(int fd) {
         continue;
       stream.received = number;
       stream.heard_ns = MonotonicNanos();
-      ++heard_total_;
+      ++received_total_;
       if (asks) answers_.clear();
       if (!asks) answer = Signed(kAnswer, stream.key, id, number);
     }

@@ -39,7 +39,7 @@ class UdpHeartbeats {
   // clock; 0 before the first.
   int64_t heard_ns(const std::string& key) const;
   // The number of valid datagrams received on all streams.
-  int64_t heard_total() const { return heard_total_; }
+  int64_t received_total() const { return received_total_; }
 
  private:
   struct Stream {
@@ -68,7 +68,7 @@ class UdpHeartbeats {
   std::map<std::string, std::string> answers_;  // since the last datagram: DialAnswer by address
   int64_t connected_ns_ = 0;
   const int stop_;  // an event
-  std::atomic<int64_t> heard_total_ = 0;
+  std::atomic<int64_t> received_total_ = 0;
   mutable std::mutex mutex_;
   std::map<std::string, Stream> streams_;  // by id; guarded by mutex_
   std::thread thread_;

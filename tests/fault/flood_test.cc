@@ -44,7 +44,7 @@ class Flood : public ::testing::Test {
       EXPECT_TRUE(world_->WaitFor(node, "the same world, and UDP heartbeats",
                                   [&](const v1::GetStatusResponse& status) {
                                     return status.ready() && status.generation() == generation_ &&
-                                           MetricOf(status, "beats_heard_total") > 0;
+                                           MetricOf(status, "udp_heartbeats_received_total") > 0;
                                   }));
     }
     WriteNpy(world_->Path("A.npy"), SmallIntegers(64, 32, 1));
