@@ -228,7 +228,7 @@ struct JobRequest {
   std::string split = {};  // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
   int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
   int workspace_shard_count = 0;  // gathered shards that a rank has room for, from 2; 0: all
-  bool carried = false;           // sends name the multiply whose tiles feed them
+  bool carried = false;           // the multiply that reads a shard's tiles also sends them
   int repeat_count = 1;           // times that the product is computed, for measurements
   Milliseconds timeout{0};  // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
 };

@@ -4,18 +4,15 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/reason.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
-#include "proto/convert/metadata.h"
-#include "proto/convert/rpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {
@@ -155,17 +152,13 @@ Caller::Call::~Call() {
 
 absl::Status Caller::Call::Convert(const grpc::Status& status) {
   std::lock_guard lock(caller_->mutex_);
-  google::rpc::Status details;
-  const bool from_daemon = !status.error_details().empty() &&
-                           details.ParseFromString(status.error_details()) &&
-                           details.code() == static_cast<int>(status.error_code());
+  std::optional<absl::Status> error = SentError(status);
   const bool answered_before =
-      std::exchange(caller_->answered_, caller_->answered_ || status.ok() || from_daemon);
+      std::exchange(caller_->answered_, caller_->answered_ || status.ok() || error.has_value());
   if (status.ok()) return absl::OkStatus();
-  if (!from_daemon) return NoAnswer(status, answered_before);
-  absl::Status error = FromProto(details);
-  busy_ = ReasonOf(error) == kReasonTransfersFull;
-  return error;
+  if (!error.has_value()) return NoAnswer(status, answered_before);
+  busy_ = ReasonOf(*error) == kReasonTransfersFull;
+  return *std::move(error);
 }
 
 absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_before) {
@@ -217,9 +210,9 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
         "its log, or start it again",
         endpoint));
   }
-  const bool answered =
-      std::any_of(std::begin(kAnswersOfNetwork), std::end(kAnswersOfNetwork),
-                  [&](const char* one) { return absl::StrContains(status.error_message(), one); });
+  const bool answered = absl::c_any_of(kAnswersOfNetwork, [&](const char* one) {
+    return absl::StrContains(status.error_message(), one);
+  });
   doubtful_ = socket.empty() && !answered;
   return absl::UnavailableError(absl::StrFormat(
       "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one with %s: "

@@ -16,7 +16,9 @@
 #include "absl/time/time.h"
 #include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/job.grpc.pb.h"
+#include "agmm/v1/job.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
+#include "agmm/v1/tensor.pb.h"
 #include "client/connect/caller.h"
 #include "kernels/base/deadline.h"
 
@@ -118,5 +120,12 @@ class Connection : public Caller {
 
 // The error of a wait of `timeout` for a job that is still queued or running.
 absl::Status NotEndedError(uint64_t job, absl::Duration timeout);
+
+// Refuses requests whose texts are not UTF-8, because a daemon cannot parse them and its error
+// would not say why. Errors: INVALID_ARGUMENT, which names the field and the byte.
+absl::Status CheckReadable(const v1::TensorRef& tensor);
+absl::Status CheckReadable(const v1::CreateTensorRequest& request);
+// Also checks the size, because a larger request would end the stream that it shares with others.
+absl::Status CheckReadable(const v1::SubmitJobRequest& request);
 
 }  // namespace agmm

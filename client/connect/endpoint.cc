@@ -3,9 +3,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdlib>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
@@ -55,7 +55,7 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given, const Wording&
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");
   }
-  if (std::any_of(text.begin(), text.end(), absl::ascii_iscntrl)) {
+  if (absl::c_any_of(text, absl::ascii_iscntrl)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("\"%s\" is not an endpoint, because it has a control character; write "
                         "host:port, [v6]:port or unix:/path",

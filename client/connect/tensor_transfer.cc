@@ -11,7 +11,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "client/connect/readable.h"
+#include "client/connect/connection.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/random.h"

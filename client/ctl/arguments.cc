@@ -5,6 +5,7 @@
 #include <map>
 #include <set>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -22,7 +23,7 @@ namespace {
 // Takes digits only: no sign, no blanks.
 template <typename T>
 bool ParseCount(absl::string_view text, T* value) {
-  return !text.empty() && std::all_of(text.begin(), text.end(), absl::ascii_isdigit) &&
+  return !text.empty() && absl::c_all_of(text, absl::ascii_isdigit) &&
          absl::SimpleAtoi(text, value);
 }
 
@@ -148,7 +149,7 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
         absl::StrSplit(binding, absl::MaxSplits('=', 1));
     const std::string operand(absl::StripAsciiWhitespace(pair.first));
     const absl::string_view tensor = absl::StripAsciiWhitespace(pair.second);
-    if (std::find(names.begin(), names.end(), operand) == names.end() || tensor.empty()) {
+    if (!absl::c_linear_search(names, operand) || tensor.empty()) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "--bind \"%s\": \"%s\" does not bind an operand of the spec; write %s=X,%s=W,%s=Y",
           bindings, binding, names[0], names[1], names[2]));
@@ -188,19 +189,19 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
       ->capture_default_str();
   verb->add_option(
           "--chunks", options->chunks,
-          "Pieces that each shard is sent and multiplied in, 1 to 256 (default: chosen by the "
-          "planner)")
+          "Number of pieces in which each shard is sent and multiplied, 1 to 256 (default: chosen "
+          "by the planner)")
       ->check(CLI::Range(1, kMaxChunks));
   verb->add_option("--k-chunks", options->k_chunks,
-                   "Pieces along K, 1 to 256 (default: chosen by the planner)")
+                   "Number of pieces along K, 1 to 256 (default: chosen by the planner)")
       ->check(CLI::Range(1, kMaxChunks));
   verb->add_option("--split", options->split,
                    "Mesh axes that cut M, N and K of the product, such as M=x,N=y, or none "
-                   "(default: by the bytes that move and the flops; plan --explain compares)");
+                   "(default: chosen by bytes moved and flops; plan --explain compares)");
   verb->add_option(
           "--workspace-shards", options->workspace_shards,
-          "Gathered shards for which a rank has room at a time, 2 to 256; a few more where "
-          "the route needs them (default: all)")
+          "Number of gathered shards that a rank has room for at a time, 2 to 256; some routes "
+          "need room for a few more (default: all)")
       ->check(CLI::Range(2, kMaxChunks));
   verb->add_option_function<std::string>(
           "--send", [options](const std::string& how) { options->carried = how == "carried"; },
@@ -233,7 +234,7 @@ std::string MistakeOf(const CLI::App& app, const std::string& error) {
       absl::StrJoin(VerbsOf(*chosen), ", ",
                     [](std::string* out, const CLI::App* verb) { out->append(verb->get_name()); });
   const std::vector<std::string> left = app.remaining(/*recurse=*/true);
-  const auto flag = std::find_if(left.begin(), left.end(), [](const std::string& text) {
+  const auto flag = absl::c_find_if(left, [](const std::string& text) {
     return absl::StartsWith(text, "--") && text.size() > 2;
   });
   if (flag != left.end()) {
@@ -242,9 +243,8 @@ std::string MistakeOf(const CLI::App& app, const std::string& error) {
                            FlagMistake(*chosen, path, name));
   }
   if (verbs.empty()) return absl::StrCat(error, "; see ", path, " --help");  // the verb is complete
-  const auto word = std::find_if(left.begin(), left.end(), [](const std::string& text) {
-    return !text.empty() && text[0] != '-';
-  });
+  const auto word = absl::c_find_if(
+      left, [](const std::string& text) { return !text.empty() && text[0] != '-'; });
   if (word == left.end())
     return absl::StrFormat("a command is missing after \"%s\"; use one of %s", path, verbs);
   std::vector<std::string> near;

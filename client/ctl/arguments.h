@@ -30,8 +30,8 @@ struct Dimensions {
 // Parses "4096x512".
 absl::StatusOr<Dimensions> ParseDimensions(absl::string_view text);
 
-// Returns `mesh` over `ranks`, as the flags give them; by default one axis x over all ranks, and
-// the first ranks of `others`, or of the world where these are not known.
+// Parses the flags --mesh and --ranks. Without --mesh, the mesh is one axis x over all ranks.
+// Without --ranks, its ranks are the first ones of `others`, or of the world if `others` is empty.
 absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ranks,
                                  const std::vector<int>& others);
 

@@ -32,7 +32,7 @@ Interrupt::Interrupt(Connection* connection) {
     }
     if (signals > 0) connection->Interrupt();
   });
-  // Without one, the first signal ends the process.
+  // Without a thread, the first signal ends the process.
   if (!thread.ok()) return;
   thread_ = *std::move(thread);
   struct sigaction action = {};

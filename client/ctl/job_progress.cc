@@ -1,16 +1,15 @@
 #include "client/ctl/job_progress.h"
 
 #include <algorithm>
-#include <map>
 #include <optional>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
-#include "client/ctl/terminal_line.h"
 #include "kernels/base/units.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
@@ -27,9 +26,8 @@ const v1::LaneProgress* TellingLane(const v1::RankProgress& rank) {
     return lane.waits().empty() && !lane.ready() ? 2 * lane.for_us() : lane.for_us();
   };
   const auto& lanes = rank.lanes();
-  const auto most = std::max_element(lanes.begin(), lanes.end(), [&](const auto& a, const auto& b) {
-    return weight(a) < weight(b);
-  });
+  const auto most = absl::c_max_element(
+      lanes, [&](const auto& a, const auto& b) { return weight(a) < weight(b); });
   return most == lanes.end() ? nullptr : &*most;
 }
 
@@ -128,10 +126,10 @@ NodeNameFn NamesOf(const v1::GetStatusResponse& status) {
 }
 
 std::string ProgressTable(const v1::Job& job, const NodeNameFn& names) {
-  if (std::none_of(job.ranks().begin(), job.ranks().end(), [](const v1::RankReport& rank) {
-        return rank.progress().epoch() > 0 || rank.progress().epochs_done() > 0;
-      }))
-    return "";
+  const bool begun = absl::c_any_of(job.ranks(), [](const v1::RankReport& rank) {
+    return rank.progress().epoch() > 0 || rank.progress().epochs_done() > 0;
+  });
+  if (!begun) return "";
   Table table({Number("rank"), LongWords("node"), Number("epoch"), WrappedWords("")});
   const int total = std::max(job.repeat_count(), 1);
   for (const auto& [number, rank] : ViewOf(job)) {

@@ -10,7 +10,6 @@
 #include "absl/strings/string_view.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
-#include "client/ctl/epochs.h"
 #include "client/ctl/json.h"
 #include "proto/convert/wait_chain.h"
 

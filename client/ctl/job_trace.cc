@@ -8,6 +8,7 @@
 #include <utility>
 #include <variant>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,7 +20,7 @@
 #include "client/ctl/report.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/action.h"
-#include "proto/convert/problem_messages.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm {
 namespace {
@@ -82,8 +83,7 @@ absl::StatusOr<TracedJob> StepsOf(const v1::Job& job, const v1::GetStatusRespons
     }
     if (!HasTimes(report)) report = nullptr;
   }
-  if (std::count(traced.reports.begin(), traced.reports.end(), nullptr) == mesh.size())
-    return NoTimesError(job);
+  if (absl::c_count(traced.reports, nullptr) == mesh.size()) return NoTimesError(job);
   AGMM_ASSIGN_OR_RETURN(traced.schedule, PlanAgain(traced.problem, topology, job));
   for (size_t rank = 0; rank < traced.reports.size(); ++rank) {
     const int want = static_cast<int>(traced.schedule.ranks[rank].size());
@@ -227,24 +227,22 @@ class JobEvents {
     args["signals"] = std::move(signals);
     args[action.unit] = action.amount;
     args["over"] = slice.over;
-    events_->push_back({{"ph", "X"},
-                        {"name", action.text},
-                        {"cat", action.category},
-                        {"pid", slice.pid},
-                        {"tid", slice.tid},
-                        {"ts", slice.begin},
-                        {"dur", slice.end - slice.begin},
-                        {"args", std::move(args)}});
+    AddSlice(action.text, action.category, slice, slice.begin, slice.end, std::move(args));
   }
 
   void AddWait(Rank rank, int index, const Slice& slice, double begin, double end) {
     Json args = ArgsOf(rank, index);
     args["over"] = slice.begun;
+    AddSlice(WaitName(rank, index), "wait", slice, begin, end, std::move(args));
+  }
+
+  void AddSlice(const std::string& name, const std::string& category, const Slice& place,
+                double begin, double end, Json args) {
     events_->push_back({{"ph", "X"},
-                        {"name", WaitName(rank, index)},
-                        {"cat", "wait"},
-                        {"pid", slice.pid},
-                        {"tid", slice.tid},
+                        {"name", name},
+                        {"cat", category},
+                        {"pid", place.pid},
+                        {"tid", place.tid},
                         {"ts", begin},
                         {"dur", end - begin},
                         {"args", std::move(args)}});
@@ -319,7 +317,7 @@ absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs,
     all.push_back(std::move(traced));
   }
   if (all.empty()) return absl::InvalidArgumentError("a trace needs at least one job");
-  const double zero_unix_us = *std::min_element(starts.begin(), starts.end());
+  const double zero_unix_us = *absl::c_min_element(starts);
   const NodeNameFn names = NamesOf(status);
   std::set<int> nodes;
   std::map<std::tuple<int, int, int>, LaneName> lanes;  // by node, rank of the world and lane

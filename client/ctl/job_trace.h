@@ -26,14 +26,15 @@ namespace agmm {
 //    {"ph": "X", "name": "wait for rank 2: send rows 0:512 of A to rank 3", "cat": "wait", ...,
 //     "args": {"job", "rank", "lane", "step", "waits", "over"}},
 //    from each signal to the step that waited for it: {"ph": "s"} and {"ph": "f"} of one "id"]}
-//    Contains the last epoch of each job that has ended, and the epoch in progress of one that
-//    runs: a step or wait that was still in progress ends where the trace ends, with "over": false.
-//    Times are the nodes' own clocks, from the earliest start of an epoch; a step's time begins
-//    when its waits hold. Waits on the previous epoch end in "-1", and have no arrows; ranks are
-//    the world's. The names of steps come from planning the job again here. `status` names the
-//    nodes. Errors: FAILED_PRECONDITION for a job without times of steps, because it has not begun,
-//    because no node could report them or because they are no longer kept, and for one whose plan
-//    differs here; INVALID_ARGUMENT for an inconsistent job.
+//
+// Contains the last epoch of each job that has ended, and the epoch in progress of one that runs: a
+// step or wait that is still in progress ends where the trace ends, with "over": false. Times are
+// the nodes' own clocks, from the earliest start of an epoch; a step's time begins when its waits
+// hold. Waits on the previous epoch end in "-1", and have no arrows. Ranks are the world's. The
+// names of steps come from planning the job again here. `status` names the nodes. Errors:
+// FAILED_PRECONDITION for a job without times of steps (it has not begun, no node could report
+// them, or they are no longer kept), and for one whose plan differs here; INVALID_ARGUMENT for an
+// inconsistent job.
 absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs, const v1::GetStatusResponse& status);
 
 }  // namespace agmm

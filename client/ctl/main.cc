@@ -47,12 +47,14 @@ constexpr int kHelpColumns = 80, kFlagColumns = 22;
 void WrapHelp(CLI::App* app) {
   for (CLI::Option* option : app->get_options())
     option->description(Wrap(option->get_description(), kHelpColumns - kFlagColumns));
-  app->footer(Wrap(app->get_footer(), kHelpColumns));
-  for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) WrapHelp(verb);
+  for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) {
+    verb->footer(Wrap(verb->get_footer(), kHelpColumns));
+    WrapHelp(verb);
+  }
 }
 
 int Main(int argc, char** argv) {
-  // Errors are one line of our own; gRPC's log would repeat them in other words.
+  // An error is one line of our own; gRPC's log would repeat it in other words.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
   FitLinesToOutput();
@@ -61,11 +63,18 @@ int Main(int argc, char** argv) {
   app.require_subcommand(1);
   app.fallthrough();
   app.footer(
-      "Exit codes: 0 success, 2 usage or an input file, 3 no daemon answers, the world is not "
-      "ready, or a GPU was lost, or a daemon during a put, get or fill, 4 not found, or a tensor "
-      "lost with a daemon, 5 refused in this state or for this user, or not supported, 6 deadline "
-      "exceeded, 7 a job lost with a daemon, or any other failure, 8 out of memory or disk space, "
-      "130 cancelled. A failed job exits with the code of its error.");
+      "Exit codes:\n"
+      "  0    success\n"
+      "  2    wrong usage, or an unusable input file\n"
+      "  3    no daemon answers; the world is not ready; a GPU was lost; or a daemon\n"
+      "       was lost during a put, get or fill\n"
+      "  4    not found, or a tensor that was lost with a daemon\n"
+      "  5    refused in this state or for this user, or not supported\n"
+      "  6    deadline exceeded\n"
+      "  7    a job that was lost with a daemon, or any other failure\n"
+      "  8    out of memory or disk space\n"
+      "  130  cancelled\n"
+      "If a job fails, the command exits with the code of the job's error.");
   app.get_formatter()->column_width(kFlagColumns);
   Command command;
   app.add_option("--endpoint", command.options.endpoint,

@@ -31,7 +31,7 @@ inline std::optional<double> Median(std::vector<double> values) {
 // Half of the interquartile range, as a share of the median. Absent for fewer than three values.
 std::optional<double> SpreadOf(std::vector<double> values);
 
-// Without the first run, which warms up, unless it is the only one.
+// Returns the runs without the first one, which warms up, unless it is the only one.
 std::vector<double> AfterWarmUp(std::vector<double> runs);
 
 // The times of the parts of a product, in ms: of serial jobs that ran one after the other, and of

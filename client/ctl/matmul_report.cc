@@ -1,8 +1,8 @@
 #include "client/ctl/matmul_report.h"
 
-#include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -112,12 +112,14 @@ std::string NonFiniteNote(DType dtype) {
 
 // Returns true only if every C was compared and equal.
 bool EveryCIsRight(const std::vector<BenchCase>& cases) {
-  const bool any = std::any_of(cases.begin(), cases.end(),
-                               [](const BenchCase& one) { return !one.rows.empty(); });
-  return any && std::all_of(cases.begin(), cases.end(), [](const BenchCase& one) {
-           return std::all_of(one.rows.begin(), one.rows.end(),
-                              [](const BenchRow& row) { return row.exact == true; });
-         });
+  bool any = false;
+  for (const BenchCase& one : cases) {
+    for (const BenchRow& row : one.rows) {
+      if (row.exact != true) return false;
+      any = true;
+    }
+  }
+  return any;
 }
 
 }  // namespace
@@ -249,15 +251,16 @@ std::string BenchSummary(const std::vector<BenchCase>& cases) {
   }
   absl::StrAppend(
       &text,
-      "min, T and p99 are the slowest rank's least, median and 99th percentile (of few\n"
-      "runs: about the greatest) after a warm-up. link is the rate at which the busiest\n"
-      "node sends to other nodes. T_gemm and T_unfused are of the serial jobs. T_ag is\n"
-      "the gather alone, the faster one of serial's and of the plan with the fewest\n"
-      "bytes without its multiplies. T_lb = max(T_gemm, T_ag), R = T_lb / T (above 1:\n"
-      "T_gemm or T_ag was measured too slow), speedup = T_unfused / T, E = 1 -\n"
-      "(T - T_gemm) / (T_unfused - T_gemm) if more than 5 % of T_gemm can be hidden\n");
+      "min, T and p99 are the minimum, median and 99th percentile of the slowest rank's\n"
+      "times after a warm-up (of few runs, p99 is about the maximum). link is the rate\n"
+      "at which the busiest node sends to other nodes. T_gemm and T_unfused come from\n"
+      "the serial jobs. T_ag is the gather alone: the faster of serial's gather and a\n"
+      "job of transfers only, by the route with the fewest bytes.\n"
+      "T_lb = max(T_gemm, T_ag); R = T_lb / T (above 1: T_gemm or T_ag was measured too\n"
+      "slow); speedup = T_unfused / T; E = 1 - (T - T_gemm) / (T_unfused - T_gemm), if\n"
+      "more than 5 % of T_gemm can be hidden\n");
   if (EveryCIsRight(cases)) absl::StrAppend(&text, "Every C equals that of serial, bit by bit\n");
-  if (std::any_of(cases.begin(), cases.end(), [](const BenchCase& c) { return c.shared_host; }))
+  if (absl::c_any_of(cases, [](const BenchCase& c) { return c.shared_host; }))
     absl::StrAppend(&text, kSharedHostNote);
   return text;
 }
@@ -319,8 +322,7 @@ absl::Status OutcomeOf(const std::vector<BenchCase>& cases) {
         absl::StrCat("C differs from that of serial: ", absl::StrJoin(wrong, "; "),
                      "; this is a bug, please report it"));
   }
-  const auto skipped = [](const BenchCase& one) { return !one.skipped.empty(); };
-  if (std::all_of(cases.begin(), cases.end(), skipped)) {
+  if (absl::c_all_of(cases, [](const BenchCase& one) { return !one.skipped.empty(); })) {
     return absl::ResourceExhaustedError(
         absl::StrCat("no product fits; choose a smaller --shape or a larger --scale (",
                      cases.empty() ? "" : cases.front().skipped, ")"));

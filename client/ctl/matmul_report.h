@@ -36,8 +36,7 @@ std::string MatmulText(const MatmulResult& result);
 //  "algorithm", "plan_agrees", "runs_ms": [number], "time_ms", "tflops", "busy": null or why,
 //  "shared_host", "out", "out_dtype", "non_finite": elements of C, "relative_error": with
 //  --compare, "comparison": null or {"fused_ms", "unfused_ms", "gemm_ms", "gather_ms",
-//  "lower_bound_ms",
-//                         "ratio", "speedup", "efficiency"}}
+//  "lower_bound_ms", "ratio", "speedup", "efficiency"}}
 // A number that is not known is null.
 Json ToJson(const MatmulResult& result);
 

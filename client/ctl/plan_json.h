@@ -31,8 +31,7 @@ struct PlanReport {
   std::optional<Bounded> bounded;   // of a plan with a bounded workspace
 };
 
-// The structs of kernels/schedule field by field, so that other programs can verify
-// it.
+// The structs of kernels/schedule field by field, so that other programs can verify the plan.
 // Format 2, where R is a rank of the mesh:
 //   {"schema": "agmm.plan.v1", "format": 2, "algorithm": "ring", "hash": 16 hex digits,
 //    "problem": {"spec": "A[M_x, K] * B[K, N_x] -> C[M, N_x]",

@@ -1,9 +1,9 @@
 #include "client/ctl/product.h"
 
-#include <algorithm>
 #include <regex>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/job_watch.h"
@@ -28,7 +28,7 @@ std::string HostOf(const v1::NodeStatus& node) {
 }
 
 bool TakesPart(const Mesh& mesh, const v1::DeviceStatus& device) {
-  return std::find(mesh.ranks.begin(), mesh.ranks.end(), device.rank()) != mesh.ranks.end();
+  return absl::c_linear_search(mesh.ranks, device.rank());
 }
 
 std::string NewRequestId() { return absl::StrCat("agmmctl-", RandomHex(kIdBytes)); }
@@ -43,8 +43,8 @@ absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   AGMM_ASSIGN_OR_RETURN(site.mesh, MeshOfFlags(mesh, /*ranks=*/"", ranks));
   if (site.mesh.size() > static_cast<int>(ranks.size())) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("mesh %s needs %s and the world has %d%s", site.mesh.ToString(),
-                        Counted(site.mesh.size(), "rank"), ranks.size(),
+        absl::StrFormat("mesh %s needs %s and the world has %d%s; use a smaller --mesh",
+                        site.mesh.ToString(), Counted(site.mesh.size(), "rank"), ranks.size(),
                         ranks.size() < world.node_of_rank.size() ? " of rank 0's kind" : ""));
   }
   for (int rank : site.mesh.ranks) {
@@ -61,8 +61,8 @@ bool SharesHost(const Site& site) {
       if (TakesPart(site.mesh, device) && device.kind() == "cpu") hosts.push_back(HostOf(node));
     }
   }
-  std::sort(hosts.begin(), hosts.end());
-  return std::adjacent_find(hosts.begin(), hosts.end()) != hosts.end();
+  absl::c_sort(hosts);
+  return absl::c_adjacent_find(hosts) != hosts.end();
 }
 
 absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspace_bytes) {
@@ -75,7 +75,7 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
       if (!TakesPart(site.mesh, device) || tensor_bytes + workspace_bytes <= free) continue;
       return absl::ResourceExhaustedError(
           absl::StrFormat("tensors of %s and a workspace of %s are needed on each rank, and rank "
-                          "%d has %s free of %s",
+                          "%d has %s free of %s; delete tensors, or configure larger heaps",
                           FormatBytes(tensor_bytes), FormatBytes(workspace_bytes), device.rank(),
                           FormatBytes(free), FormatBytes(device.heap_bytes())));
     }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -14,13 +15,14 @@
 #include "absl/time/clock.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
-#include "client/ctl/epochs.h"
 #include "client/ctl/table.h"
+#include "client/ctl/terminal_line.h"
 #include "kernels/base/host_port.h"
 #include "kernels/base/units.h"
 #include "kernels/base/utf8.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
+#include "proto/convert/wait_chain.h"
 
 namespace agmm {
 namespace {
@@ -147,6 +149,11 @@ void AddFigures(const v1::Job& job, Fields* fields) {
   fields->Add("rate", figures.tflops() == 0 ? "not known"
                                             : absl::StrFormat("%.4g TFLOP/s", figures.tflops()));
   fields->Add("moved", Moved(figures));
+}
+
+// "0.15/s", "3200/s".
+std::string RateText(double epoch_us) {
+  return absl::StrFormat(epoch_us < 1e4 ? "%.0f/s" : "%.2g/s", 1e6 / epoch_us);
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
@@ -368,11 +375,48 @@ std::string JobTable(const v1::ListJobsResponse& list) {
                   figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-"},
                  FirstLine(job.error().message()));
   };
-  std::for_each(list.jobs().begin(), list.jobs().end(), add);
-  std::for_each(list.earlier_jobs().begin(), list.earlier_jobs().end(), add);
+  absl::c_for_each(list.jobs(), add);
+  absl::c_for_each(list.earlier_jobs(), add);
   return absl::StrCat(
       table.ToString(),
       list.earlier_jobs().empty() ? "" : "jobs with @ are of earlier runs of node 0's daemon\n");
+}
+
+EpochCount CountEpochs(const v1::Job& job) {
+  EpochCount count;
+  count.total = std::max(job.repeat_count(), 1);
+  count.done = count.total;
+  int ranks = 1, reported = 0;
+  for (const v1::MeshAxis& axis : job.mesh().axes()) ranks *= axis.size();
+  for (const v1::RankReport& rank : job.ranks()) {
+    if (!rank.has_progress()) continue;
+    ++reported;
+    count.done = std::min(count.done, rank.progress().epochs_done());
+    count.epoch_us = std::max(count.epoch_us, MedianEpochUs(rank));
+    count.current_us = std::max(count.current_us, rank.progress().for_us());
+  }
+  if (reported == 0) count.done = 0;
+  count.partial = reported > 0 && reported < ranks;
+  return count;
+}
+
+std::string EpochsText(const v1::Job& job) {
+  const EpochCount count = CountEpochs(job);
+  std::string text = absl::StrFormat("%d of %d %s done%s", count.done, count.total,
+                                     count.total == 1 ? "epoch" : "epochs",
+                                     count.partial ? " on the ranks that reported" : "");
+  if (count.epoch_us > 0 && count.done < count.total) {
+    absl::StrAppendFormat(
+        &text, ", %s, %s", RateText(count.epoch_us),
+        TimeLeft(std::max(0.0, (count.total - count.done) * count.epoch_us - count.current_us) *
+                 1e-6));
+  }
+  // An epoch is mentioned if it takes more than twice the median, and more than 1 s.
+  if (count.current_us > std::max(2 * count.epoch_us, 1e6)) {
+    absl::StrAppendFormat(&text, ", %s for %s", count.done == 0 ? "the first one" : "the next one",
+                          TimeText(count.current_us));
+  }
+  return text;
 }
 
 std::string JobText(const v1::Job& job) {

@@ -66,6 +66,19 @@ std::string SavedLine(const v1::Tensor& tensor, const SavedFile& saved);
 std::string JobId(const v1::Job& job);
 // A row for each job, with the first line of its error below; or "no jobs".
 std::string JobTable(const v1::ListJobsResponse& list);
+// Epochs that are over on every rank that reported, of a job that runs or ran.
+struct EpochCount {
+  int done = 0, total = 0;
+  bool partial = false;   // some ranks have not reported
+  double epoch_us = 0;    // median of the last epochs on the slowest rank; 0: none is over
+  double current_us = 0;  // time since the slowest rank's epoch in progress began
+};
+EpochCount CountEpochs(const v1::Job& job);
+
+// "2 of 10 epochs done, 0.15/s, 53 s left", or "0 of 10 epochs done on the ranks that
+// reported, the first one for 4.9 s".
+std::string EpochsText(const v1::Job& job);
+
 // The job as a field and its value a line, and its events.
 std::string JobText(const v1::Job& job);
 // "  2     0.013 s  running": the event's number, its time since the job was created, its state.

@@ -1,13 +1,15 @@
 #include "client/ctl/table.h"
 
+#include <locale.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
+#include <wchar.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <limits>
 #include <numeric>
 #include <optional>
-#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -15,11 +17,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
-#include "client/ctl/terminal_text.h"
-#include "kernels/base/utf8.h"
 
 namespace agmm {
 namespace {
+
 constexpr size_t kMinLineColumns = 60, kMaxTextColumns = 100;
 size_t table_columns = kMaxTextColumns, text_columns = kMaxTextColumns;
 constexpr size_t kGap = 2;
@@ -42,6 +43,34 @@ std::string WrapBehind(const std::string& indent, absl::string_view text, size_t
 
 std::string OnOneLine(absl::string_view text) {
   return absl::StrReplaceAll(Printable(text), {{"\n", "\\n"}});
+}
+
+struct Extent {
+  size_t bytes = 0, columns = 0;
+};
+
+// The extent of as many whole characters from the beginning of `text` as fit into `columns`.
+Extent ExtentOfFirst(absl::string_view text, size_t columns) {
+  // The widths are those of wcwidth in this locale, whatever the user's locale is. If the locale is
+  // missing, or wcwidth does not know a character, its width is one.
+  static const locale_t utf8 = newlocale(LC_CTYPE_MASK, "C.UTF-8", /*base=*/nullptr);
+  const locale_t before = uselocale(utf8);
+  Extent extent;
+  while (extent.bytes < text.size()) {
+    size_t end = extent.bytes;
+    uint32_t code = 0;
+    int width = -1;
+    if (NextCodePoint(text, &end, &code)) {
+      width = wcwidth(static_cast<wchar_t>(code));
+    } else {
+      ++end;
+    }
+    const size_t sum = extent.columns + (width < 0 ? 1 : width);
+    if (sum > columns) break;
+    extent = {end, sum};
+  }
+  uselocale(before);
+  return extent;
 }
 
 }  // namespace
@@ -178,6 +207,14 @@ std::string Wrap(absl::string_view text, size_t width) {
     column = first || !fits ? columns : column + 1 + columns;
   }
   return result;
+}
+
+size_t ColumnsOf(absl::string_view text) {
+  return ExtentOfFirst(text, std::numeric_limits<size_t>::max()).columns;
+}
+
+absl::string_view FirstColumns(absl::string_view text, size_t columns) {
+  return text.substr(0, ExtentOfFirst(text, columns).bytes);
 }
 
 }  // namespace agmm

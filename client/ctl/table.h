@@ -1,6 +1,7 @@
-// Tables and lists of fields as text, and the forms of numbers in them.
+// Tables and lists of fields as text that fits a terminal.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,8 +22,8 @@ struct Column {
   enum Kind {
     kNumber,   // aligned right
     kText,     // aligned left
-    kLong,     // text that is shortened, to 16 columns at the least, where the table is too wide
-    kWrapped,  // the last column: text that goes on in lines below where the table is too wide
+    kLong,     // text that is shortened if the table is too wide, but not below 16 columns
+    kWrapped,  // the last column: text that is wrapped if the table is too wide
   };
 
   std::string name;
@@ -83,5 +84,11 @@ class Fields {
 std::string Wrap(absl::string_view text, size_t width);
 // Wraps into lines as wide as those of tables.
 std::string Wrap(absl::string_view text);
+
+// The columns that `text` takes on a terminal. A wide East Asian character takes two of them, a
+// combining mark none.
+size_t ColumnsOf(absl::string_view text);
+// Returns as many whole characters from the beginning of `text` as fit into `columns`.
+absl::string_view FirstColumns(absl::string_view text, size_t columns);
 
 }  // namespace agmm

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/ctl/terminal_text.h"
+#include "client/ctl/table.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/units.h"
@@ -43,7 +43,7 @@ TerminalLine::TerminalLine(std::function<std::string(absl::Duration)> text,
       StartThread("the line on the terminal", [this, terminal, once_after] {
         terminal ? Redraw(stop_.get_token()) : WriteOnce(stop_.get_token(), once_after);
       });
-  // Without one nothing is drawn.
+  // Without a thread, nothing is drawn.
   if (thread.ok()) thread_ = *std::move(thread);
 }
 

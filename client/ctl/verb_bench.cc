@@ -306,14 +306,15 @@ void AddBench(CLI::App* app, Command* command) {
   verb->add_option("--mesh", flags->mesh,
                    "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
   verb->add_option("--rounds", flags->rounds,
-                   "Timed runs of each algorithm (default: 7; with --quick 3)")
+                   "Timed runs of each algorithm (default: 7; with --quick, 3)")
       ->check(CLI::Range(1, kMaxRounds));
   verb->add_flag("--quick", flags->quick, "Run 3 rounds instead of 7");
   verb->add_option("--timeout", flags->timeout,
                    "Time for each job, from its admission to its end, such as 60s or 5m")
       ->capture_default_str();
   verb->footer(
-      "Operands are small integers made on the devices, in a session that ends with the command. "
+      "Operands are small integers generated on the devices, in a session that ends with the "
+      "command. "
       "The C of each algorithm is compared with that of serial, bit by bit. With --json, prints "
       "one result a line.");
   OnVerb(verb, command, flags, RunBench);

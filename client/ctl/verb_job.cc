@@ -1,10 +1,15 @@
 // agmmctl job: products of tensors that are on the devices.
+
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <algorithm>
+#include <chrono>
+#include <condition_variable>
 #include <functional>
 #include <memory>
+#include <mutex>
+#include <stop_token>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -15,20 +20,23 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "client/connect/connection.h"
 #include "client/connect/job_watch.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
-#include "client/ctl/job_line.h"
 #include "client/ctl/job_progress.h"
 #include "client/ctl/job_trace.h"
 #include "client/ctl/product.h"
 #include "client/ctl/ready_world.h"
 #include "client/ctl/report.h"
+#include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/npy.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
+#include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/spec.h"
@@ -72,6 +80,66 @@ void PrintEvent(const v1::Job& job, const v1::JobEvent& event, const Options& op
               EventLine(event, FromProto(event.time()) - FromProto(job.create_time())) + "\n");
   std::cout.flush();  // because the reader of a pipe waits for it
 }
+
+// The line on the terminal about a wait for a job: the time, and where the job is.
+class JobLine {
+ public:
+  // Asks for the job's progress about once a second, if the line is shown.
+  JobLine(Connection* connection, const Id& job, absl::Duration limit)
+      : line_([this, label = absl::StrCat("job ", job.number), limit](absl::Duration elapsed) {
+          return absl::StrCat(WaitText(label, elapsed, limit), where_.empty() ? "" : "  ", where_);
+        }) {
+    if (!line_.IsShown()) return;
+    asking_ = std::make_unique<Connection>(connection->endpoint());
+    absl::StatusOr<std::thread> thread =
+        StartThread("the progress of a job", [this, job] { Ask(job); });
+    // Without a thread, the line shows the time alone.
+    if (thread.ok()) thread_ = *std::move(thread);
+  }
+  ~JobLine() {
+    stop_.request_stop();
+    if (asking_ != nullptr) asking_->Interrupt();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  // Like TerminalLine::Print.
+  void Print(const std::function<void()>& print) { line_.Print(print); }
+
+ private:
+  void Ask(const Id& job) {
+    // Longer than the sequencer waits for its nodes.
+    constexpr absl::Duration kAnswerBound = absl::Seconds(2);
+    const std::stop_token stop = stop_.get_token();
+    std::mutex mutex;
+    std::condition_variable_any none;  // the waits end by the time or the stop token
+    std::unique_lock lock(mutex);
+    NodeNameFn names;
+    v1::Job before;
+    while (true) {
+      none.wait_for(lock, stop, std::chrono::seconds(1), [] { return false; });
+      if (stop.stop_requested()) return;
+      if (names == nullptr) {
+        if (const auto status = asking_->GetStatus(kAnswerBound); status.ok())
+          names = NamesOf(*status);
+      }
+      const absl::StatusOr<v1::Job> now =
+          names == nullptr ? absl::UnavailableError("no status")
+                           : asking_->GetJobProgress(job, /*step_times=*/false, kAnswerBound);
+      const std::string where =
+          now.ok() && !HasEnded(*now) ? ProgressLineText(before, *now, names) : "";
+      line_.Update([&] { where_ = where; });
+      if (now.ok()) before = *now;
+    }
+  }
+
+  // A separate connection, because its calls are interrupted at the end of the wait. Null if
+  // nothing is shown.
+  std::unique_ptr<Connection> asking_;
+  std::string where_;  // guarded by line_
+  TerminalLine line_;
+  std::stop_source stop_;
+  std::thread thread_;  // last: it uses the others
+};
 
 // Returns the job once it has ended, even if it failed. Calls `on_event`, if given, with the events
 // after number `after_event` as they happen; shows the time on a terminal. `timeout` is the job's.
@@ -292,9 +360,8 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
   AGMM_ASSIGN_OR_RETURN(const Json trace, TraceOf(jobs, status));
   AGMM_RETURN_IF_ERROR(WriteWhole(flags.out, trace.dump() + "\n"));
   const auto& events = trace["traceEvents"];
-  const auto steps = std::count_if(events.begin(), events.end(), [](const auto& event) {
-    return event["ph"] == "X" && event["cat"] != "wait";
-  });
+  const auto steps = absl::c_count_if(
+      events, [](const auto& event) { return event["ph"] == "X" && event["cat"] != "wait"; });
   PrintResult(options,
               {{"schema", "agmm.trace_file.v1"},
                {"out", flags.out},
@@ -328,11 +395,10 @@ void AddRead(CLI::App* group, const std::string& name, const std::string& help,
 
 void AddJobSubmit(CLI::App* group, Command* command) {
   auto flags = std::make_shared<SubmitFlags>();
-  CLI::App* verb =
-      group->add_subcommand("submit", "Multiply tensors; the product is a tensor, too");
+  CLI::App* verb = group->add_subcommand("submit", "Multiply tensors into a tensor");
   verb->add_option("--bind", flags->bindings,
-                   "The tensor of each operand, by name or by id as #12: A=X,B=W,C=Y. A new name "
-                   "for C makes a new tensor")
+                   "The tensor of each operand, by its name, or by its ID as #12: A=X,B=W,C=Y. A "
+                   "new name for C makes a new tensor")
       ->required();
   verb->add_option("--spec", flags->spec,
                    "The product and its shardings, over the mesh of A's tensor")
@@ -340,19 +406,20 @@ void AddJobSubmit(CLI::App* group, Command* command) {
   AddPlanOptions(verb, &flags->options);
   verb->add_flag(
       "--transfers-only", flags->options.transfers_only,
-      "Leave out the multiplies, to time what the plan moves; C is left without contents. "
-      "With --algorithm hierarchical_peer the time is T_ag");
-  verb->add_option("--repeat", flags->repeat, "Epochs of the job: how often the product runs")
+      "Leave out the multiplies, to time the plan's transfers; C is left without contents. With "
+      "--algorithm hierarchical_peer, the time is T_ag");
+  verb->add_option("--repeat", flags->repeat, "Number of epochs: how often the product runs")
       ->check(CLI::Range(1, kMaxRepeat))
       ->capture_default_str();
   verb->add_option("--timeout", flags->timeout,
                    "Time from the job's admission to its end, such as 60s or 5m, at most 24h")
       ->capture_default_str();
   verb->add_option("--request-id", flags->request_id,
-                   "Makes it safe to submit again: the same id with the same flags is the same "
-                   "job (default: random)");
+                   "Makes it safe to submit again: the same ID and flags return the same job "
+                   "(default: random)");
   verb->add_flag("--wait", flags->wait,
-                 "Print the job's events until it ends, and exit as it ended; Ctrl-C cancels it");
+                 "Print the job's events until it ends; exit with the code of its error if it "
+                 "fails; Ctrl-C cancels it");
   OnVerb(verb, command, flags, RunSubmit);
 }
 
@@ -363,8 +430,8 @@ void AddJobWatch(CLI::App* group, Command* command) {
   verb->add_option("--from", flags->from, "Number of the first event to print (default: 1)")
       ->check(CLI::Range(int64_t{1}, std::numeric_limits<int64_t>::max()));
   verb->footer(
-      "A failed job exits with the code of its error. Ctrl-C ends the watch, not the job. With "
-      "--json, prints one event a line.");
+      "If the job fails, the command exits with the code of its error. Ctrl-C ends the watch, not "
+      "the job. With --json, prints one event a line.");
   OnVerb(verb, command, flags, RunWatch);
 }
 
@@ -385,7 +452,7 @@ void AddJob(CLI::App* app, Command* command) {
 
   AddRead(group, "show", "Show one job: what ran and why, its times, its events", RunJobShow,
           command);
-  AddRead(group, "why", "Say what holds a job up, or why it failed", RunWhy, command);
+  AddRead(group, "why", "Explain what a job is waiting for, or why it failed", RunWhy, command);
   AddJobWatch(group, command);
 
   auto id = std::make_shared<uint64_t>();
@@ -396,7 +463,7 @@ void AddJob(CLI::App* app, Command* command) {
 
   auto flags = std::make_shared<TraceFlags>();
   CLI::App* trace =
-      group->add_subcommand("trace", "Write the times of the steps of jobs, for Perfetto");
+      group->add_subcommand("trace", "Write the step times of jobs to a file, for Perfetto");
   AddJobId(trace, &flags->ids, "The jobs: their numbers in submit and list");
   trace->add_option("--out", flags->out, "The JSON file to write")->required();
   OnVerb(trace, command, flags, RunTrace);

@@ -199,7 +199,8 @@ void AddMatmul(CLI::App* app, Command* command) {
                    "differ)");
   AddPlanOptions(verb, &flags->options);
   verb->add_option("--repeat", flags->repeat,
-                   "Runs; the first warms up (default: 1; with --compare 5 of each algorithm)")
+                   "Number of runs; the first warms up (default: 1; with --compare, 5 of each "
+                   "algorithm)")
       ->check(CLI::Range(1, kMaxRepeat));
   verb->add_option("--timeout", flags->timeout,
                    "Time for each job, from its admission to its end, such as 60s or 5m")

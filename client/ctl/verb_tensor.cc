@@ -32,7 +32,7 @@ struct SpecFlags {
 
 // Adds NAME, --sharding, --mesh and --ranks.
 void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
-  verb->add_option("NAME", flags->name, "The tensor: its name, or the id of an existing one as #12")
+  verb->add_option("NAME", flags->name, "The tensor: its name, or the ID of an existing one as #12")
       ->required();
   verb->add_option("--sharding", flags->sharding,
                    "The mesh axes that split each dimension, such as '[K, N_x]' (default: "
@@ -41,12 +41,12 @@ void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
                    "Axes and their sizes, such as x=4 or dp=2,tp=2 (default: x=<number of ranks>)");
   verb->add_option(
       "--ranks", flags->ranks,
-      "World ranks of the mesh, such as 0-3 or 0,2,4 (default: the first ones; without "
-      "--mesh all of rank 0's kind)");
+      "World ranks of the mesh, such as 0-3 or 0,2,4 (default: the first ones; without --mesh, "
+      "all ranks of rank 0's kind)");
 }
 
-// Returns the spec of a tensor with the sharding in the flags. The default is a copy on every rank
-// of the world, whose size this asks the daemon for.
+// Returns the spec of a tensor with the sharding in the flags. Without flags, it is a copy on every
+// rank of the world, whose size the daemon is asked for.
 absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags& flags,
                                         Dimensions shape, DType dtype) {
   std::vector<int> ranks;
@@ -284,7 +284,7 @@ absl::Status RunRemove(const std::vector<std::string>& names, const Options& opt
 
 void AddTensorPut(CLI::App* group, Command* command) {
   auto put = std::make_shared<PutFlags>();
-  CLI::App* verb = group->add_subcommand("put", "Make or rewrite a tensor from a file");
+  CLI::App* verb = group->add_subcommand("put", "Create or rewrite a tensor from a file");
   AddSpecFlags(verb, put.get());
   verb->add_option(
           "FILE", put->file,
@@ -297,32 +297,29 @@ void AddTensorPut(CLI::App* group, Command* command) {
                    "ROWSxCOLS of a raw FILE: only elements of --dtype, row-major, little endian");
   verb->footer(
       "If NAME exists with the same shape, dtype, sharding and mesh, its contents are rewritten "
-      "after the jobs submitted before. Otherwise a new tensor takes the name when its contents "
-      "are complete, and the old tensor is deleted. Ctrl-C ends the upload and frees a new "
-      "tensor.");
+      "after all earlier jobs. Otherwise a new tensor takes the name when its contents are "
+      "complete, and the old tensor is deleted. Ctrl-C ends the upload and frees a new tensor.");
   OnVerb(verb, command, put, RunPut);
 }
 
 void AddTensorGet(CLI::App* group, Command* command) {
   auto get = std::make_shared<GetFlags>();
   CLI::App* verb = group->add_subcommand("get", "Write a tensor's contents to a file");
-  verb->add_option("NAME", get->name, "The tensor: its name, or its id as #12")->required();
+  verb->add_option("NAME", get->name, "The tensor: its name, or its ID as #12")->required();
   verb->add_option("FILE", get->file,
                    "The .npy file to write; bf16 is written as f32, which holds it exactly; - is "
                    "standard output")
       ->required();
   verb->add_flag("--raw", get->raw,
                  "Write only the elements, row-major, in the tensor's dtype (also bf16)");
-  verb->footer(
-      "Waits for the jobs submitted before that write the tensor. FILE appears when it is "
-      "complete.");
+  verb->footer("Waits for earlier jobs that write the tensor. FILE appears when it is complete.");
   OnVerb(verb, command, get, RunGet);
 }
 
 void AddTensorFill(CLI::App* group, Command* command) {
   auto fill = std::make_shared<FillFlags>();
   CLI::App* verb =
-      group->add_subcommand("fill", "Make or rewrite a tensor with values made on the devices");
+      group->add_subcommand("fill", "Create or rewrite a tensor with generated values");
   verb->add_option(
       "--shape", fill->shape,
       "ROWSxCOLS of a new tensor, such as 4096x4096 (default: the shape, dtype and sharding "
@@ -332,10 +329,10 @@ void AddTensorFill(CLI::App* group, Command* command) {
   AddSpecFlags(verb, fill.get());
   verb->add_option(
           "--kind", fill->kind,
-          "The values: uniform in [-1, 1), integers from -4 to 4, or constant, see --value")
+          "The values: uniform in [-1, 1), integers from -4 to 4, or constant (see --value)")
       ->capture_default_str();
   verb->add_option("--seed", fill->seed,
-                   "A seed gives the same values on every mesh and in every sharding")
+                   "Seed of the values, which do not depend on the mesh or the sharding")
       ->capture_default_str();
   verb->add_option("--value", fill->value, "Value of every element with --kind constant");
   OnVerb(verb, command, fill, RunFill);
@@ -354,12 +351,12 @@ void AddTensor(CLI::App* app, Command* command) {
   auto name = std::make_shared<std::string>();
   CLI::App* show =
       group->add_subcommand("show", "Show one tensor: its sharding, its bytes, its owner");
-  show->add_option("NAME", *name, "The tensor: its name, or its id as #12")->required();
+  show->add_option("NAME", *name, "The tensor: its name, or its ID as #12")->required();
   OnVerb(show, command, name, RunShow);
   auto names = std::make_shared<std::vector<std::string>>();
   CLI::App* remove =
       group->add_subcommand("rm", "Delete tensors; memory is freed when no job uses them");
-  remove->add_option("NAME", *names, "The tensors: their names, or their ids as #12")->required();
+  remove->add_option("NAME", *names, "The tensors: their names, or their IDs as #12")->required();
   OnVerb(remove, command, names, RunRemove);
 }
 

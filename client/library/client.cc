@@ -1,17 +1,23 @@
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <future>
 #include <utility>
 
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/connect/readable.h"
+#include "client/agmm.h"
+#include "client/connect/connection.h"
+#include "client/connect/tensor_transfer.h"
 #include "client/library/client_state.h"
-#include "kernels/base/random.h"
+#include "kernels/base/deadline.h"
+#include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
 #include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
-
-std::string NewRequestId() { return RandomHex(kIdBytes); }
 
 v1::TensorRef RefTo(const std::string& name) {
   v1::TensorRef ref;
@@ -19,13 +25,64 @@ v1::TensorRef RefTo(const std::string& name) {
   return ref;
 }
 
-absl::Duration JobTimeout(const JobRequest& request) {
-  return ToTimeout(request.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout));
-}
-
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   const absl::Duration timeout = FromProto(wire);
   return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
+}
+
+Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element_bytes) {
+  return Status(
+      StatusCode::kInvalidArgument,
+      absl::StrFormat("%d bytes are given for a tensor of %d x %d elements of %d bytes; give "
+                      "%d bytes, row-major",
+                      size_bytes, rows, cols, element_bytes, rows * cols * element_bytes));
+}
+
+Status NullData(int64_t size_bytes) {
+  return Status(StatusCode::kInvalidArgument,
+                absl::StrFormat("data is null; give the address of %d bytes", size_bytes));
+}
+
+// The error for an empty std::function.
+Status NoCallback(absl::string_view argument, absl::string_view what) {
+  return Status(StatusCode::kInvalidArgument,
+                absl::StrFormat("%s is empty; give a function that %s", argument, what));
+}
+
+// Returns the size of the contents in bytes; absent if a tensor cannot have this spec.
+std::optional<int64_t> BytesIn(const TensorSpec& spec) {
+  int64_t elements = 0, bytes = 0;
+  if (spec.rows <= 0 || spec.cols <= 0 || __builtin_mul_overflow(spec.rows, spec.cols, &elements) ||
+      __builtin_mul_overflow(elements, BytesOf(spec.type), &bytes)) {
+    return std::nullopt;
+  }
+  return bytes;
+}
+
+// Takes a piece of the contents of `tensor`.
+using TakePiece = std::function<Status(const TensorInfo& tensor, int64_t offset_bytes,
+                                       const std::byte* from, int64_t size_bytes)>;
+
+Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const TakePiece& take,
+                             const TransferOptions& options) {
+  int64_t total_bytes = 0;
+  std::optional<TensorInfo> info;
+  const WriteFn write = [&](const v1::Tensor& tensor, int64_t offset_bytes,
+                            absl::string_view data) {
+    if (!info.has_value()) {
+      info = ToPublic(tensor);
+      total_bytes = BytesIn(info->spec).value_or(0);
+    }
+    return FromPublic(take(*info, offset_bytes, reinterpret_cast<const std::byte*>(data.data()),
+                           static_cast<int64_t>(data.size())));
+  };
+  const Progress progress{[&](int64_t moved_bytes) {
+    if (options.progress) options.progress(moved_bytes, total_bytes);
+  }};
+  return client->Call([&](Connection* connection) {
+    return Download(connection, RefTo(name), write, progress,
+                    Deadline::After(client->TransferTimeout(options.timeout)));
+  });
 }
 
 }  // namespace
@@ -50,27 +107,6 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   std::unique_ptr<Client> client(new Client(std::move(state)));
   if (const absl::Status opened = client->state_->Open(); !opened.ok()) return ToPublic(opened);
   return client;
-}
-
-absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
-                                                                const TensorSpec& spec,
-                                                                absl::Duration timeout) {
-  if (spec.type != ElementType::kF32 && spec.type != ElementType::kBF16 &&
-      spec.type != ElementType::kF16) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("TensorSpec::type is %d; use kF32, kBF16 or kF16", spec.type));
-  }
-  v1::CreateTensorRequest request;
-  request.set_name(name);
-  request.mutable_spec()->set_rows(spec.rows);
-  request.mutable_spec()->set_cols(spec.cols);
-  request.mutable_spec()->set_dtype(ToWire(spec.type));
-  request.mutable_spec()->set_sharding(spec.sharding);
-  AGMM_ASSIGN_OR_RETURN(*request.mutable_spec()->mutable_mesh(),
-                        MeshOf(spec.mesh, spec.ranks, timeout));
-  request.set_session_id(session_);
-  request.set_request_id(NewRequestId());
-  return request;
 }
 
 Result<WorldInfo> Client::World(Milliseconds timeout) {
@@ -129,27 +165,6 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
   });
 }
 
-absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& given,
-                                                             absl::Duration timeout) {
-  v1::SubmitJobRequest request;
-  request.set_request_id(NewRequestId());
-  request.set_spec(given.spec);
-  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout));
-  for (const std::string* name : {&given.a, &given.b, &given.c})
-    *request.add_tensors() = RefTo(*name);
-  request.mutable_options()->set_algorithm(given.algorithm);
-  request.mutable_options()->set_chunk_count(given.chunk_count);
-  request.mutable_options()->set_k_chunk_count(given.k_chunk_count);
-  request.mutable_options()->set_split(given.split);
-  request.mutable_options()->set_workspace_shard_count(given.workspace_shard_count);
-  request.mutable_options()->set_carried(given.carried);
-  request.set_repeat_count(given.repeat_count);
-  if (given.timeout != Milliseconds::zero())
-    *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
-  request.set_session_id(session_);
-  return request;
-}
-
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
     const absl::Duration limit = state_->CallTimeout(timeout);
@@ -157,13 +172,6 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
     AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->SubmitJob(request, limit));
     return state_->HandleOf(IdOf(job), JobTimeout(given));
   });
-}
-
-void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
-  auto request = RequestFor(given, CallTimeout({}));
-  const absl::Status status = request.ok() ? CheckReadable(*request) : request.status();
-  if (!status.ok()) return on_end(status);
-  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
 }
 
 void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
@@ -206,6 +214,98 @@ Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) {
     return connection->ListJobs(limit, state_->CallTimeout(timeout));
   });
+}
+
+Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, const void* data,
+                               int64_t size_bytes, const TransferOptions& options) {
+  if (const std::optional<int64_t> bytes = BytesIn(spec); bytes.has_value() && *bytes != size_bytes)
+    return WrongSize(size_bytes, spec.rows, spec.cols, BytesOf(spec.type));
+  if (data == nullptr) return NullData(size_bytes);
+  const char* const from = static_cast<const char*>(data);
+  return Put(
+      name, spec,
+      [from](int64_t offset_bytes, std::byte* into, int64_t size) {
+        std::memcpy(into, from + offset_bytes, size);
+        return Status();
+      },
+      options);
+}
+
+Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
+                               const Reader& reader, const TransferOptions& options) {
+  if (!reader) return NoCallback("reader", "fills the buffer it gets");
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    const std::optional<int64_t> total_bytes = BytesIn(spec);
+    if (!total_bytes.has_value()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("a tensor cannot have %d x %d elements; give at least one row and one "
+                          "column, and less than 2^63 bytes",
+                          spec.rows, spec.cols));
+    }
+    v1::BeginUpload begin;
+    AGMM_ASSIGN_OR_RETURN(*begin.mutable_put(),
+                          state_->RequestFor(name, spec, state_->CallTimeout({})));
+    const ReadFn read = [&](int64_t offset_bytes, int64_t size, char* out) {
+      return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
+    };
+    const Progress progress{[&](int64_t moved_bytes) {
+      if (options.progress) options.progress(moved_bytes, *total_bytes);
+    }};
+    return Upload(connection, std::move(begin), *total_bytes, read, progress,
+                  Deadline::After(state_->TransferTimeout(options.timeout)));
+  });
+}
+
+Result<TensorInfo> Client::Get(const std::string& name, void* data, int64_t size_bytes,
+                               const TransferOptions& options) {
+  if (data == nullptr) return NullData(size_bytes);
+  return GetPieces(
+      state_.get(), name,
+      [&](const TensorInfo& tensor, int64_t offset_bytes, const std::byte* from, int64_t size) {
+        if (BytesIn(tensor.spec) != size_bytes) {
+          return WrongSize(size_bytes, tensor.spec.rows, tensor.spec.cols,
+                           BytesOf(tensor.spec.type));
+        }
+        std::memcpy(static_cast<char*>(data) + offset_bytes, from, size);
+        return Status();
+      },
+      options);
+}
+
+Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
+                               const TransferOptions& options) {
+  if (!writer) return NoCallback("writer", "takes the bytes it gets");
+  return GetPieces(
+      state_.get(), name,
+      [&](const TensorInfo&, int64_t offset_bytes, const std::byte* from, int64_t size) {
+        return writer(offset_bytes, from, size);
+      },
+      options);
+}
+
+std::string Status::ToString() const {
+  if (ok()) return "OK";
+  return absl::StrCat(absl::StatusCodeToString(static_cast<absl::StatusCode>(code_)), ": ",
+                      message_);
+}
+
+void FailWith(const Status& status) {
+  std::fprintf(stderr, "agmm: %s\n", status.ToString().c_str());
+  std::abort();
+}
+
+int64_t BytesOf(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
+
+std::vector<uint16_t> ToBF16(std::span<const float> values) {
+  std::vector<uint16_t> out(values.size());
+  ConvertFromF32(DType::kBF16, values.data(), out.data(), static_cast<int64_t>(values.size()));
+  return out;
+}
+
+std::vector<float> FromBF16(std::span<const uint16_t> values) {
+  std::vector<float> out(values.size());
+  ConvertToF32(DType::kBF16, values.data(), out.data(), static_cast<int64_t>(values.size()));
+  return out;
 }
 
 }  // namespace agmm

@@ -1,13 +1,20 @@
 #include "client/library/client_state.h"
 
+#include <unistd.h>
+
+#include <grpc/grpc.h>
+
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "kernels/base/deadline.h"
+#include "absl/strings/str_format.h"
+#include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/time.h"
 
 namespace agmm {
 namespace {
@@ -15,13 +22,28 @@ namespace {
 // Longest timeout, because later times would overflow.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
 
+std::atomic<pid_t> starter = 0;  // the process that has started gRPC; 0 if none has
+
+// Starts gRPC, for the life of the process. Must not be called where Forked.
+void StartGrpc() {
+  // Never shut down, because gRPC's shutdown may wait 10 s for one of its own threads.
+  if (starter.exchange(getpid()) == 0) grpc_init();
+}
+
+// Converts a duration of the public header; zero means `otherwise`.
+absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
+  const Milliseconds chosen = given == Milliseconds::zero() ? otherwise : given;
+  return std::clamp(absl::FromChrono(chosen), -kLongest, kLongest);
+}
+
+std::string NewRequestId() { return RandomHex(kIdBytes); }
+
 }  // namespace
 
 Status Refusal(Status closed) { return Forked() ? ForkedError() : closed; }
 
-absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
-  const Milliseconds chosen = given == Milliseconds::zero() ? otherwise : given;
-  return std::clamp(absl::FromChrono(chosen), -kLongest, kLongest);
+absl::Duration JobTimeout(const JobRequest& request) {
+  return ToTimeout(request.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout));
 }
 
 ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
@@ -90,6 +112,55 @@ Deadline ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeou
   return Deadline::After(is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
 }
 
+absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
+                                                                const TensorSpec& spec,
+                                                                absl::Duration timeout) {
+  if (spec.type != ElementType::kF32 && spec.type != ElementType::kBF16 &&
+      spec.type != ElementType::kF16) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("TensorSpec::type is %d; use kF32, kBF16 or kF16", spec.type));
+  }
+  v1::CreateTensorRequest request;
+  request.set_name(name);
+  request.mutable_spec()->set_rows(spec.rows);
+  request.mutable_spec()->set_cols(spec.cols);
+  request.mutable_spec()->set_dtype(ToWire(spec.type));
+  request.mutable_spec()->set_sharding(spec.sharding);
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_spec()->mutable_mesh(),
+                        MeshOf(spec.mesh, spec.ranks, timeout));
+  request.set_session_id(session_);
+  request.set_request_id(NewRequestId());
+  return request;
+}
+
+absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& given,
+                                                             absl::Duration timeout) {
+  v1::SubmitJobRequest request;
+  request.set_request_id(NewRequestId());
+  request.set_spec(given.spec);
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout));
+  for (const std::string* name : {&given.a, &given.b, &given.c})
+    request.add_tensors()->set_name(*name);
+  request.mutable_options()->set_algorithm(given.algorithm);
+  request.mutable_options()->set_chunk_count(given.chunk_count);
+  request.mutable_options()->set_k_chunk_count(given.k_chunk_count);
+  request.mutable_options()->set_split(given.split);
+  request.mutable_options()->set_workspace_shard_count(given.workspace_shard_count);
+  request.mutable_options()->set_carried(given.carried);
+  request.set_repeat_count(given.repeat_count);
+  if (given.timeout != Milliseconds::zero())
+    *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
+  request.set_session_id(session_);
+  return request;
+}
+
+void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
+  auto request = RequestFor(given, CallTimeout({}));
+  const absl::Status status = request.ok() ? CheckReadable(*request) : request.status();
+  if (!status.ok()) return on_end(status);
+  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
+}
+
 absl::StatusOr<v1::Mesh> ClientState::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
                                              absl::Duration timeout) {
   if (!mesh.empty()) return MeshFromText(mesh, ranks);
@@ -110,6 +181,19 @@ absl::StatusOr<int> ClientState::DeviceCount(absl::Duration timeout) {
   device_count_ = 0;
   for (const v1::NodeStatus& node : status.nodes()) device_count_ += node.devices_size();
   return device_count_;
+}
+
+bool Forked() {
+  const pid_t process = starter;
+  return process != 0 && process != getpid();
+}
+
+Status ForkedError() {
+  return Status(StatusCode::kFailedPrecondition,
+                absl::StrFormat("process %d was forked from process %d, and a connection does not "
+                                "survive a fork; fork before the first Client::Connect, or exec a "
+                                "program that connects",
+                                getpid(), starter.load()));
 }
 
 }  // namespace agmm

@@ -16,13 +16,20 @@
 #include "agmm/v1/tensor.pb.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
-#include "client/library/fork.h"
 #include "client/library/runs.h"
 #include "client/library/to_public.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
 namespace agmm {
+
+// Returns true in a forked child of a process that has started gRPC. gRPC does not work there: its
+// threads run in the parent alone, and its sockets belong to both. A child must not touch any call,
+// connection or mutex of the parent, not even to destroy it; objects that it would destroy stay in
+// its memory.
+bool Forked();
+// FAILED_PRECONDITION, for every call in such a child.
+Status ForkedError();
 
 // Thread-safe.
 class ClientState : public std::enable_shared_from_this<ClientState> {
@@ -82,8 +89,8 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 Status Refusal(Status closed = {StatusCode::kCancelled,
                                 "the client is being destroyed; end its calls first"});
 
-// Converts a duration of the public header; zero means `otherwise`.
-absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise);
+// The timeout of the job, or the default.
+absl::Duration JobTimeout(const JobRequest& request);
 
 template <typename Ask>
 auto ClientState::Call(Ask ask) -> decltype(ToPublic(ask(connection()))) {

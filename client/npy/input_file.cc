@@ -63,8 +63,9 @@ absl::Status InputFile::KeepPipe() {
   if (fd_ >= 0) unlink(path.c_str());
   if (fd_ >= 0) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is a pipe, whose bytes cannot be kept in %s: %s; set TMPDIR", name_,
-                      folder, std::strerror(errno)));
+      absl::StrFormat("%s is a pipe, whose bytes cannot be kept in %s: %s; set TMPDIR to a "
+                      "folder that can be written",
+                      name_, folder, std::strerror(errno)));
 }
 
 InputFile::~InputFile() {

@@ -7,14 +7,23 @@
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "client/npy/input_file.h"
-#include "client/npy/npy_header.h"
 #include "client/npy/output_file.h"
 #include "kernels/base/dtype.h"
 
 namespace agmm {
+
+// The form of a matrix in a file.
+struct NpyLayout {
+  int64_t rows = 0, cols = 0;
+  DType dtype = DType::kF32;
+  int64_t data_offset = 0;  // in the file; 0 without a header
+  bool by_columns = false;  // one column after the other: Fortran order
+};
 
 // Thread-compatible.
 class NpyReader {
@@ -54,6 +63,27 @@ class NpyReader {
   const NpyLayout layout_;
 };
 
+// Reads a file in the order of its rows. Transposes a file that is stored by columns one stripe of
+// rows at a time, because reading a few rows of it touches every page. Thread-compatible.
+class RowReader {
+ public:
+  // A stripe takes at most `stripe_bytes` of memory. Rows that are larger are read without stripes.
+  // `file` outlives this object.
+  explicit RowReader(const NpyReader& file, int64_t stripe_bytes = 32 << 20)
+      : file_(file), stripe_bytes_(stripe_bytes) {}
+
+  // Like NpyReader::ReadElements; fast for consecutive ranges.
+  absl::Status Read(int64_t first, int64_t count, char* out);
+
+ private:
+  absl::Status ReadStripe(int64_t row);
+
+  const NpyReader& file_;
+  const int64_t stripe_bytes_;
+  std::vector<char> stripe_;
+  int64_t begin_ = 0, end_ = 0;  // the elements in it
+};
+
 // Thread-compatible. A reader of the target sees the whole matrix or the file that was there
 // before, see OutputFile.
 class NpyWriter {
@@ -88,5 +118,18 @@ class NpyWriter {
   int64_t written_ = 0;  // elements
   int64_t non_finite_ = 0;
 };
+
+// ---- The header: a Python dict literal, read as JSON ----
+
+// The most bytes before the data: a prefix of 12 bytes and the dict. NumPy's own headers of
+// matrices have 128 in all.
+inline constexpr int64_t kMaxNpyHeaderBytes = 12 + (64 << 10);
+
+// Parses the header of a file from its first kMaxNpyHeaderBytes, or all of a shorter one. Errors:
+// INVALID_ARGUMENT saying why the matrix cannot be read, and how to convert it.
+absl::StatusOr<NpyLayout> ParseNpyHeader(absl::string_view file);
+
+// The bytes before the data; their number is a multiple of 64.
+std::string NpyPreamble(int64_t rows, int64_t cols, DType dtype);
 
 }  // namespace agmm

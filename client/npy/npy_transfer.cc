@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/npy/row_reader.h"
+#include "client/npy/npy.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"

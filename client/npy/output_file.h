@@ -20,11 +20,10 @@ bool IsWrittenDirectly(const std::string& path);
 // Thread-compatible.
 class OutputFile {
  public:
-  // Opens the file that writing `path` creates or replaces, with links resolved, also those to a
-  // file that does not exist yet. Until Commit the bytes are in a file next to it, whose name ends
-  // in ".agmm-tmp-PID-N"; the next Create for the same path removes the files of killed processes.
-  // Pipes and character devices are written directly; "-" is standard output. Errors:
-  // INVALID_ARGUMENT, one line with the path.
+  // Opens the file that `path` leads to, through links, even if it does not exist yet. Until Commit
+  // the bytes are in a file next to it, whose name ends in ".agmm-tmp-PID-N"; the next Create for
+  // the same path removes the files of killed processes. Pipes and character devices are written
+  // directly; "-" is standard output. Errors: INVALID_ARGUMENT, one line with the path.
   static absl::StatusOr<std::unique_ptr<OutputFile>> Create(const std::string& path);
   // Leaves the old file as it was, unless the new one was committed.
   ~OutputFile();

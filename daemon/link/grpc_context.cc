@@ -10,8 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/base/random.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

@@ -8,9 +8,7 @@
 #include "daemon/link/protocol.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

@@ -19,7 +19,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 

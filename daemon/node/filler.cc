@@ -5,7 +5,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
-#include "proto/convert/fill_spec.h"
+#include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {

@@ -18,7 +18,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/base/keyed_hash.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

@@ -10,7 +10,6 @@
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/convert/problem_messages.h"
 
 namespace agmm {
 

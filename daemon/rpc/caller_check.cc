@@ -1,7 +1,7 @@
 #include "daemon/rpc/caller_check.h"
 
 #include "kernels/base/reason.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

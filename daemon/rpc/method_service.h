@@ -21,7 +21,7 @@
 #include "daemon/link/sequencer_calls.h"
 #include "daemon/rpc/caller_check.h"
 #include "daemon/rpc/validate.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 

@@ -12,7 +12,7 @@
 #include "daemon/link/grpc_context.h"
 #include "daemon/rpc/method_service.h"
 #include "daemon/rpc/services.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

@@ -15,8 +15,7 @@
 #include "daemon/link/grpc_context.h"
 #include "daemon/link/protocol.h"
 #include "kernels/base/status.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 
 namespace agmm {
 namespace {

@@ -5,7 +5,6 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/fill.h"
 #include "kernels/base/status.h"
-#include "proto/convert/fill_spec.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 

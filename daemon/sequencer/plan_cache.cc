@@ -10,7 +10,6 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {

@@ -13,7 +13,6 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -16,9 +17,8 @@ using End = WaitChain::End;
 
 const v1::LaneProgress* LongestOf(const v1::RankProgress& rank) {
   const auto& lanes = rank.lanes();
-  const auto longest =
-      std::max_element(lanes.begin(), lanes.end(),
-                       [](const auto& a, const auto& b) { return a.for_us() < b.for_us(); });
+  const auto longest = absl::c_max_element(
+      lanes, [](const auto& a, const auto& b) { return a.for_us() < b.for_us(); });
   return longest == lanes.end() ? nullptr : &*longest;
 }
 
@@ -165,7 +165,7 @@ double MedianEpochUs(const v1::RankReport& rank) {
 }
 
 bool IsHeldUp(const RankReportsView& ranks) {
-  return std::any_of(ranks.begin(), ranks.end(), [](const auto& entry) {
+  return absl::c_any_of(ranks, [](const auto& entry) {
     const v1::RankReport& rank = *entry.second;
     const double usual_us = MedianEpochUs(rank);
     return rank.progress().epoch() > 0 &&
@@ -202,10 +202,8 @@ std::string LinkText(const Link& link, const NodeNameFn& names) {
   }
   std::string text = absl::StrCat("at work for ", TimeText(lane.for_us()));
   if (lane.network_bytes() > 0) {
-    std::vector<std::string> to;
-    for (int node : lane.to_nodes()) to.push_back(names(node));
-    std::sort(to.begin(), to.end());
-    to.erase(std::unique(to.begin(), to.end()), to.end());
+    std::set<std::string> to;
+    for (int node : lane.to_nodes()) to.insert(names(node));
     absl::StrAppendFormat(&text, ", %s to node %s", FormatBytes(lane.network_bytes()),
                           absl::StrJoin(to, " and "));
     if (lane.for_us() >= 1e5) {

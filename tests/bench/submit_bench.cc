@@ -29,7 +29,7 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
-#include "proto/convert/grpc_deadline.h"
+#include "proto/convert/grpc_call.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 

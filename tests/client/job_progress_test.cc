@@ -2,7 +2,6 @@
 
 #include <string>
 
-#include "client/ctl/epochs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

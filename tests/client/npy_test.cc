@@ -24,8 +24,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/npy/npy_header.h"
-#include "client/npy/row_reader.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"

@@ -4,8 +4,7 @@
 #include <string>
 
 #include "kernels/base/fill.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 

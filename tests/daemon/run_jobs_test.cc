@@ -10,8 +10,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/world_harness.h"
 

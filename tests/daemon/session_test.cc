@@ -7,7 +7,7 @@
 #include <string>
 
 #include "kernels/base/reason.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/daemon/world_harness.h"
 
 namespace agmm {

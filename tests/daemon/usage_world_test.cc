@@ -6,8 +6,7 @@
 
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/link/join_merge.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/world_harness.h"
 

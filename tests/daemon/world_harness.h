@@ -17,7 +17,7 @@
 #include "daemon/config/config.h"
 #include "daemon/daemon.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/grpc_deadline.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/support/held_ports.h"
 #include "tests/support/patience.h"
 

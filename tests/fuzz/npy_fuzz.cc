@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "client/npy/npy.h"
-#include "client/npy/npy_header.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace agmm::fuzz {

@@ -25,7 +25,6 @@
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/convert/problem_messages.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"

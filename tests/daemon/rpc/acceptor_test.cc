@@ -11,7 +11,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "daemon/rpc/server.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/grpc_deadline.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/support/call_flood.h"
 #include "tests/support/patience.h"
 #include "tests/support/temp_folder.h"

@@ -11,8 +11,7 @@
 #include "absl/synchronization/mutex.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "kernels/base/deadline.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/support/notification.h"
 
 namespace agmm {

@@ -11,7 +11,7 @@
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "daemon/rpc/services.h"
 #include "kernels/base/reason.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/daemon/sequencer/catalog_fixture.h"
 #include "tests/support/notification.h"
 

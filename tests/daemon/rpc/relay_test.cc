@@ -19,9 +19,7 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/channel/channel.h"
-#include "proto/convert/grpc_deadline.h"
-#include "proto/convert/grpc_status.h"
-#include "proto/convert/metadata.h"
+#include "proto/convert/grpc_call.h"
 #include "tests/daemon/rpc/fake_jobs.h"
 #include "tests/support/patience.h"
 

@@ -9,7 +9,6 @@
 #include "gmock/gmock.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
-#include "proto/convert/problem_messages.h"
 #include "tests/fuzz/valid_requests.h"
 
 namespace agmm {

@@ -13,7 +13,7 @@
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "gmock/gmock.h"
-#include "proto/convert/grpc_deadline.h"
+#include "proto/convert/grpc_call.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/e2e/world.h"
 #include "tests/support/matrix.h"

@@ -1,4 +1,4 @@
-#include "proto/convert/grpc_status.h"
+#include "proto/convert/grpc_call.h"
 
 #include <string>
 
@@ -21,13 +21,19 @@ grpc::Status ToGrpc(const absl::Status& status) {
                       details.SerializeAsString());
 }
 
+std::optional<absl::Status> SentError(const grpc::Status& status) {
+  google::rpc::Status details;
+  if (status.ok() || status.error_details().empty() ||
+      !details.ParseFromString(status.error_details()) ||
+      details.code() != static_cast<int>(status.error_code())) {
+    return std::nullopt;
+  }
+  return FromProto(details);
+}
+
 absl::Status FromGrpc(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  google::rpc::Status details;
-  if (!status.error_details().empty() && details.ParseFromString(status.error_details()) &&
-      details.code() == static_cast<int>(status.error_code())) {
-    return FromProto(details);
-  }
+  if (std::optional<absl::Status> error = SentError(status)) return *std::move(error);
   return absl::Status(static_cast<absl::StatusCode>(status.error_code()), ExplainGrpc(status));
 }
 
