@@ -3,7 +3,7 @@
 # failpoints, and then the tests labelled thread and address under these sanitizers. CTest's summary
 # and the slowest ten tests follow each of the three. Fails if any test has failed, after all have
 # run. With arguments for CTest (-R fault) it runs the first of the three alone. --long: all tests
-# under the sanitizers, too, and each fuzzer for a minute.
+# under the sanitizers, too, and each fuzzer for a minute. NOTES.md shows where the time goes.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -33,35 +33,42 @@ configure() {
   fi
 }
 
-# check FOLDER [CTEST ARGUMENTS]. Most tests wait more than they compute, so three run at once.
-# Debian's CTest knows --test-dir; its closing lines say how many passed and which did not. Passing
-# tests are left out here, so that failures are found at once; FOLDER/junit.xml has the time of each
-# test.
+# check FOLDER AT_ONCE [LABEL]: runs the tests of this label, with --long all tests. Many tests wait,
+# so several run at once. Debian's CTest knows --test-dir; its closing lines say how many passed and
+# which did not. Passing tests are left out here, so that failures are found at once;
+# FOLDER/junit.xml has the time of each test.
 failed=()
 check() {
-  local build=$1 run=()
-  shift
+  local build=$1 at_once=$2 run=() labelled=()
+  if [[ ${3:-} && ! $long ]]; then labelled=(-L "^$3\$"); fi
   # gcc's thread sanitizer does not know the addresses that kernels with 32 random bits give.
   if [[ $build == build-thread ]] && setarch -R true 2>/dev/null; then run=(setarch -R); fi
   echo "run.sh: $build is built after $((SECONDS / 60)) minutes; its tests run"
-  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel 3 \
-    --output-junit "$PWD/$build/junit.xml" "$@" |
+  "${run[@]}" ctest --test-dir "$build" --output-on-failure --no-tests=error --parallel "$at_once" \
+    --output-junit "$PWD/$build/junit.xml" "${labelled[@]}" |
     grep -vE '^ +Start +[0-9]+: | +Passed +[0-9.]+ sec *$' || failed+=("$build")
   echo "run.sh: $build is done after $((SECONDS / 60)) minutes; its slowest tests, in seconds:"
   sed -nE 's/.*<testcase name="([^"]+)".* time="([^"]+)".*/\2 \1/p' "$build/junit.xml" |
     sort -rn | sed -n 1,10p || true
 }
 
-# sanitize LABEL FLAGS: builds and runs the tests of this label, with --long all.
-sanitize() {
-  local build=build-$1
-  configure "$build" -DAGMM_SANITIZE="$2"
-  if [[ $long ]]; then
-    cmake --build "$build"
-    check "$build"
-  else
-    cmake --build "$build" --target "$1_tests"
-    check "$build" -L "^$1\$"
+# start_build LABEL FLAGS: starts to build the tests of this label with a sanitizer, with --long all
+# tests, while the tests of the folder before run. Those often wait; the low priority of the build
+# leaves them the processors at all other times.
+start_build() {
+  local target=$1_tests
+  if [[ $long ]]; then target=all; fi
+  configure "build-$1" -DAGMM_SANITIZE="$2"
+  nice -n 19 ninja -C "build-$1" "$target" >"build-$1/build.log" 2>&1 &
+  building=$!
+}
+
+# finish_build LABEL: waits for the end of this build.
+finish_build() {
+  if ! wait "$building"; then
+    tail -n 50 "build-$1/build.log" >&2
+    echo "run.sh: building failed; all of its output is in build-$1/build.log" >&2
+    exit 1
   fi
 }
 
@@ -71,9 +78,15 @@ cmake --build build-test
 if (($# > 0)); then
   exec ctest --test-dir build-test --output-on-failure --no-tests=error --parallel 2 "$@"
 fi
-check build-test
-sanitize thread thread
-sanitize address address,undefined
+building=
+trap 'if [[ $building ]]; then kill "$building" 2>/dev/null || true; fi' EXIT
+start_build thread thread
+check build-test 3
+finish_build thread
+start_build address address,undefined
+check build-thread 3 thread
+finish_build address
+check build-address 4 address  # no build runs beside them
 if [[ $long ]]; then tests/fuzz/fuzz.sh 60 || failed+=(build-fuzz); fi
 if ((${#failed[@]} > 0)); then
   echo "run.sh: tests failed in ${failed[*]}; see the summaries above" >&2
