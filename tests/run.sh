@@ -65,7 +65,10 @@ start_build() {
 
 # finish_build LABEL: waits for the end of this build.
 finish_build() {
-  if ! wait "$building"; then
+  local built=1
+  wait "$building" || built=
+  building=
+  if [[ ! $built ]]; then
     tail -n 50 "build-$1/build.log" >&2
     echo "run.sh: building failed; all of its output is in build-$1/build.log" >&2
     exit 1
