@@ -13,7 +13,7 @@ namespace agmm {
 
 CpuExecutor::~CpuExecutor() {
   Cancel(absl::CancelledError("the plan's executor was destroyed"));
-  device_->launches.Drain(&target_);
+  target_.pending.Drain();
   std::lock_guard lock(device_->monitor->mutex);
   run_.reset();
 }
@@ -36,7 +36,9 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const 
     return absl::ResourceExhaustedError(
         "no memory for the sums that a plan's rank keeps; give the daemon more memory");
   }
-  target_.run = &*run_;
+  target_.rank = plan_.WorldRank(plan_.peers.self);
+  target_.idle = {&*run_};
+  target_.failure = absl::OkStatus();
   return absl::OkStatus();
 }
 
@@ -48,15 +50,12 @@ int64_t CpuExecutor::size_bytes() const {
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                       DoneCallback done) {
-  const int rank = plan_.WorldRank(plan_.peers.self);
-  device_->launches.Push({{epoch, operands, deadline, std::move(done), rank}, &target_});
+  device_->launches.Push({&target_, epoch, operands, deadline, std::move(done)});
 }
 
 void CpuExecutor::Signal(int index, uint64_t epoch) {
   slots_->Raise(index, epoch);
   device_->launches.Wake(&target_);
 }
-
-void CpuExecutor::Cancel(const absl::Status& reason) { device_->launches.Cancel(&target_, reason); }
 
 }  // namespace agmm

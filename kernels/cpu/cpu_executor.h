@@ -39,7 +39,7 @@ class CpuExecutor final : public Executor {
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
-  void Cancel(const absl::Status& reason) override;
+  void Cancel(const absl::Status& reason) override { device_->launches.Cancel(&target_, reason); }
   void Observe(bool times, StateCallback done) override {
     done(device_->launches.Observe(&target_, times));
   }
@@ -50,7 +50,7 @@ class CpuExecutor final : public Executor {
   Program program_;
   std::optional<Slots> slots_;
   std::optional<RankRun> run_;
-  LaunchTarget target_;
+  CpuEpochs::Target target_;
 };
 
 }  // namespace agmm

@@ -1,15 +1,11 @@
 #include "kernels/cpu/launch_queue.h"
 
-#include <algorithm>
 #include <new>
-#include <string>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/host_limits.h"
-#include "kernels/base/status.h"
 #include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 
@@ -58,7 +54,7 @@ absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
   reserved_ = 0;
   short_ = false;
   monitor_->WakeAll();
-  monitor_->drained.wait(lock, [this] { return reserved_ == threads_; });
+  monitor_->obeyed.wait(lock, [this] { return reserved_ == threads_; });
   if (!short_) return absl::OkStatus();
   // The workers that allocated it keep it; the others keep their old scratch.
   need_ = before;
@@ -79,67 +75,39 @@ void LaunchQueue::TakeScratch(GemmWorker& worker) {
   monitor_->counters.scratch_bytes += worker.scratch_bytes() - bytes;
   monitor_->counters.allocations += worker.allocations() - allocations;
   worker.needs_met = needs_;
-  if (++reserved_ == threads_) monitor_->drained.notify_all();
+  if (++reserved_ == threads_) monitor_->obeyed.notify_all();
 }
 
-void LaunchQueue::Push(Launch launch) {
+void LaunchQueue::Push(CpuEpochs::Launch launch) {
+  launch.target->pending.Add();
   std::lock_guard lock(monitor_->mutex);
-  if (launch.target->run == nullptr) launch.target->failure = launch.NotPrepared();
-  if (!launch.target->failure.ok()) sweep_ = true;
-  ++launch.target->queued;
-  launch.queued_ns = MonotonicNanos();
-  alarm_ = std::min(alarm_, launch.deadline);
-  queue_.push_back(std::move(launch));
+  epochs_.Push(std::move(launch));
   // All, because every sleeper has to learn of an earlier alarm.
   monitor_->WakeAll();
 }
 
-void LaunchQueue::Cancel(LaunchTarget* target, const absl::Status& reason) {
+void LaunchQueue::Cancel(const CpuEpochs::Target* target, const absl::Status& reason) {
   std::lock_guard lock(monitor_->mutex);
-  const bool unfinished = std::any_of(queue_.begin(), queue_.end(), [&](const Launch& launch) {
-    return launch.target == target && launch.state != Launch::kReporting;
-  });
-  if (!unfinished || !target->failure.ok()) return;
-  Launch& front = queue_.front();
-  if (front.target == target && front.state == Launch::kRunning) {
-    Fail(front, CanceledAt(reason, Stall(front)));
-  } else {
-    target->failure = reason;
-    sweep_ = true;
-  }
+  epochs_.Cancel(target, reason);
   monitor_->WakeAll();
 }
 
-RankState LaunchQueue::Observe(const LaunchTarget* target, bool times) const {
+RankState LaunchQueue::Observe(const CpuEpochs::Target* target, bool times) const {
   std::lock_guard lock(monitor_->mutex);
-  const auto own = std::find_if(queue_.begin(), queue_.end(),
-                                [&](const Launch& launch) { return launch.target == target; });
-  if (own == queue_.end()) return {};
-  if (own->state != Launch::kRunning) {
-    RankState state;
-    state.behind = own != queue_.begin();
-    return state;
-  }
-  RankState state = target->run->State();
-  if (times) state.steps = target->run->times();
-  return state;
+  return epochs_.Observe(target, times);
 }
 
-void LaunchQueue::Drain(LaunchTarget* target) {
-  std::unique_lock lock(monitor_->mutex);
-  monitor_->drained.wait(lock, [&] { return target->queued == 0; });
-}
-
-void LaunchQueue::Wake(LaunchTarget* target) {
+void LaunchQueue::Wake(const CpuEpochs::Target* target) {
   std::lock_guard lock(monitor_->mutex);
-  if (sleeping_ > 0 && !queue_.empty() && queue_.front().target == target) monitor_->WakeOne();
+  const CpuEpochs::Launch* const launch = epochs_.oldest();
+  if (sleeping_ > 0 && launch != nullptr && launch->target == target) monitor_->WakeOne();
 }
 
 void LaunchQueue::Lend(ProgressEngine* progress) {
   std::unique_lock lock(monitor_->mutex);
   lent_to_ = progress;
   monitor_->WakeAll();
-  if (progress == nullptr) monitor_->drained.wait(lock, [this] { return !seated_; });
+  if (progress == nullptr) monitor_->obeyed.wait(lock, [this] { return !seated_; });
 }
 
 void LaunchQueue::Work(int index) {
@@ -148,17 +116,18 @@ void LaunchQueue::Work(int index) {
   while (true) {
     TakeScratch(worker.gemm);
     TendSeat(worker, lock);
-    const int64_t now_ns = MonotonicNanos();
-    if (sweep_ || alarm_.HasPassed(now_ns)) {
-      const Iterator dead = FindDead(now_ns);
-      if (dead != queue_.end()) {
-        Report(dead, ReportNotBegun(dead->target->failure), lock);
-        continue;
-      }
+    if (CpuEpochs::Launch* const dead = epochs_.FindDead(MonotonicNanos()); dead != nullptr) {
+      Report(*dead, lock);
+      continue;
     }
-    if (!queue_.empty() && queue_.front().state != Launch::kReporting) {
-      Advance(queue_.front(), worker, lock);
-    } else if (queue_.empty() && stopping_) {
+    CpuEpochs::Launch* launch = epochs_.oldest();
+    if (launch == nullptr) {
+      launch = epochs_.TakeNext();
+      if (launch != nullptr) launch->run->Begin(launch->epoch, launch->operands);
+    }
+    if (launch != nullptr) {
+      Advance(*launch, worker, lock);
+    } else if (epochs_.empty() && stopping_) {
       return;
     } else {
       Sleep(worker, lock);
@@ -182,21 +151,14 @@ void LaunchQueue::LeaveSeat(Worker& worker) {
   worker.seat->Leave();
   worker.seat = nullptr;
   seated_ = false;
-  monitor_->drained.notify_all();
+  monitor_->obeyed.notify_all();
 }
 
-void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::mutex>& lock) {
-  LaunchTarget& target = *front.target;
-  RankRun& run = *target.run;
-  if (front.state == Launch::kQueued) {
-    front.state = Launch::kRunning;
-    if (absl::Status status = run.Begin(front.epoch, front.operands); !status.ok())
-      Fail(front, status);
-  }
-  if (run.over()) {
-    // A step or a send may have failed the run.
-    if (run.failed()) Fail(front, run.status());
-    Report(queue_.begin(), run.Close(), lock);
+void LaunchQueue::Advance(CpuEpochs::Launch& launch, Worker& worker,
+                          std::unique_lock<std::mutex>& lock) {
+  RankRun& run = *launch.run;
+  if (run.Settle() == EpochRun::End::kOver) {
+    Report(launch, lock);
     return;
   }
   if (const auto task = run.Next()) {
@@ -214,7 +176,7 @@ void LaunchQueue::Advance(Launch& front, Worker& worker, std::unique_lock<std::m
 
 void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
   ++sleeping_;
-  const Deadline until = alarm_;
+  const Deadline until = epochs_.alarm();
   if (!SleepDriving(worker, until, lock)) monitor_->wake.wait_until(lock, until.time_point());
   --sleeping_;
 }
@@ -222,7 +184,7 @@ void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
 bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<std::mutex>& lock) {
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
-  const bool running = !queue_.empty() && queue_.front().state == Launch::kRunning;
+  const bool running = epochs_.oldest() != nullptr;
   const bool just_reported =
       MonotonicNanos() - reported_ns_ < absl::ToInt64Nanoseconds(kSpinAfterJob);
   seated_ = true;
@@ -240,54 +202,11 @@ bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<
   return drove || monitor_->stirred;
 }
 
-LaunchQueue::Iterator LaunchQueue::FindDead(int64_t now_ns) {
-  alarm_ = Deadline::Infinite();
-  Iterator dead = queue_.end();
-  VisitLaunches(queue_, [&](Iterator launch, bool first) {
-    if (!first || launch->state == Launch::kReporting) return true;
-    if (launch->target->failure.ok()) {
-      if (!launch->IsLate(now_ns, &alarm_)) return true;
-      Fail(*launch, absl::DeadlineExceededError(Stall(*launch)));
-    }
-    // A launch in progress drains first.
-    if (launch->state != Launch::kQueued) return true;
-    dead = launch;
-    return false;
-  });
-  if (dead == queue_.end()) sweep_ = false;
-  return dead;
-}
-
-void LaunchQueue::Fail(Launch& launch, const absl::Status& status) {
-  absl::Status& failure = launch.target->failure;
-  if (!failure.ok()) return;
-  failure = status;
-  sweep_ = true;
-  if (launch.state != Launch::kRunning) return;
-  // A send may have failed the run before.
-  launch.target->run->Fail(status);
-  failure = launch.target->run->status();
-}
-
-std::string LaunchQueue::Stall(const Launch& launch) {
-  return launch.state == Launch::kRunning ? launch.target->run->Stall() : launch.NotBegun();
-}
-
-void LaunchQueue::Report(Iterator launch, const EpochReport& report,
-                         std::unique_lock<std::mutex>& lock) {
-  launch->state = Launch::kReporting;
+void LaunchQueue::Report(CpuEpochs::Launch& launch, std::unique_lock<std::mutex>& lock) {
   ++monitor_->counters.epochs;
   reported_ns_ = MonotonicNanos();
-  lock.unlock();
-  launch->done(report);
-  launch->done = nullptr;  // frees what it holds before the launch counts as over
-  lock.lock();
-  LaunchTarget* target = launch->target;
-  queue_.erase(launch);
-  if (--target->queued == 0) monitor_->drained.notify_all();
+  epochs_.Report(launch, lock);
   monitor_->WakeAll();
-  // The target's next launch is now its first, with a deadline or a failure of its own.
-  sweep_ = true;
 }
 
 }  // namespace agmm

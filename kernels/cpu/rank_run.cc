@@ -4,10 +4,8 @@
 #include <map>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
-#include "kernels/base/failpoint.h"
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
@@ -39,11 +37,9 @@ const GemmOp* AsMultiply(const ProgramStep& step) { return std::get_if<GemmOp>(&
 
 RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const RankPlan& plan,
                  const Slots& slots, PackCache& packs)
-    : monitor_(std::move(monitor)),
+    : EpochRun(plan, slots),
+      monitor_(std::move(monitor)),
       program_(program),
-      plan_(plan),
-      peers_(plan.peers),
-      slots_(slots),
       packs_(packs),
       lanes_(program.lanes.size()) {
   // All are allocated before any is counted, because an allocation may fail.
@@ -82,17 +78,10 @@ int64_t RankRun::size_bytes() const {
   return bytes;
 }
 
-absl::Status RankRun::Begin(uint64_t epoch, const Operands& operands) {
-  epoch_ = epoch;
-  report_.status = absl::OkStatus();
-  report_.stopped = {};
-  report_.start_ns = MonotonicNanos();
-  report_.end_ns = 0;
-  report_.steps.assign(program_.steps.size(), {});
-  AGMM_RETURN_IF_ERROR(plan_.CheckOperands(operands));
-  operands_ = operands;
+void RankRun::Begin(uint64_t epoch, const Operands& operands) {
+  absl::Status status = Start(epoch, operands);
   for (Lane& lane : lanes_) lane.Reach(0, report_.start_ns);
-  return absl::OkStatus();
+  if (!status.ok()) Fail(std::move(status));
 }
 
 int RankRun::StepOf(size_t lane) const {
@@ -100,18 +89,12 @@ int RankRun::StepOf(size_t lane) const {
   return lanes_[lane].position < steps.size() ? steps[lanes_[lane].position] : -1;
 }
 
-bool RankRun::Ready(const ProgramStep& step) const {
-  if (IsHeld(plan_)) return false;
-  return std::all_of(step.waits.begin(), step.waits.end(), [&](const Wait& wait) {
-    return slots_.Holds(wait, epoch_) || (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
-  });
-}
-
 std::optional<Task> RankRun::Next() {
   if (failed()) return std::nullopt;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
     const int step = StepOf(lane);
-    if (step < 0 || lanes_[lane].phase != Lane::Phase::kWaiting || !Ready(program_.steps[step]))
+    if (step < 0 || lanes_[lane].phase != Lane::Phase::kWaiting ||
+        !MayBegin(program_.steps[step].waits))
       continue;
     lanes_[lane].StartStep(program_.steps[step]);
     report_.steps[step].start_ns = MonotonicNanos();
@@ -173,19 +156,13 @@ PackCache::Key RankRun::KeyOf(const GemmOp& multiply) const {
           multiply.kernel};
 }
 
-bool RankRun::over() const {
-  if (working_ > 0 || in_flight_ > 0) return false;
-  if (failed()) return true;
+EpochRun::End RankRun::Settle() const {
+  if (working_ > 0 || in_flight_ > 0) return End::kNotYet;
+  if (failed()) return End::kOver;
   for (size_t lane = 0; lane < lanes_.size(); ++lane) {
-    if (StepOf(lane) >= 0) return false;
+    if (StepOf(lane) >= 0) return End::kNotYet;
   }
-  return true;
-}
-
-void RankRun::Fail(absl::Status status) {
-  if (failed()) return;
-  report_.stopped = State();
-  report_.status = std::move(status);
+  return End::kOver;
 }
 
 const EpochReport& RankRun::Close() {
@@ -253,11 +230,11 @@ void RankRun::Send(const Task& task, std::unique_lock<std::mutex>& lock) {
 
 void RankRun::SendRows(int step, int part, bool push, const Rows& rows,
                        std::unique_lock<std::mutex>& lock) {
-  ++in_flight_;
+  const Message message = BeginSend(step, part, push);
   lock.unlock();
-  peers_.transport->Send(
-      program_.steps[step].signals[part].node, {peers_.plan, epoch_, peers_.self, step, part, push},
-      rows, [this, monitor = monitor_, step, carries_bytes = rows.rows > 0](absl::Status status) {
+  plan_.peers.transport->Send(
+      program_.steps[step].signals[part].node, message, rows,
+      [this, monitor = monitor_, step, carries_bytes = rows.rows > 0](absl::Status status) {
         std::lock_guard guard(monitor->mutex);
         SendDone(step, carries_bytes, status);
       });
@@ -265,14 +242,11 @@ void RankRun::SendRows(int step, int part, bool push, const Rows& rows,
 }
 
 void RankRun::SendDone(int step, bool carries_bytes, const absl::Status& status) {
-  --in_flight_;
   if (carries_bytes) {
     --lanes_[program_.steps[step].lane].sends_left;
     report_.steps[step].end_ns = MonotonicNanos();
   }
-  if (!status.ok()) {
-    Fail(Annotate(status, plan_.NotSent(step, epoch_)));
-  }
+  EndSend(step, status);
   monitor_->WakeOne();
 }
 
@@ -335,7 +309,7 @@ void RankRun::Pack(const Task& task, GemmWorker& worker, std::unique_lock<std::m
 }
 
 void RankRun::CommitPages(const HeapPlace& result, const Piece& piece) const {
-  Heap* const heap = peers_.heaps[peers_.self];
+  Heap* const heap = plan_.peers.heaps[plan_.peers.self];
   if (result.heap != heap) return;
   const int64_t begin = result.BufferOffset(operands_),
                 end = begin + plan_.BufferBytes(result.buffer);
@@ -343,17 +317,7 @@ void RankRun::CommitPages(const HeapPlace& result, const Piece& piece) const {
   heap->CommitPages({at, at + piece.rows * result.pitch_bytes}, {begin, end});
 }
 
-RankState RankRun::State() const {
-  if (failed()) {
-    RankState stopped = report_.stopped;
-    stopped.in_flight = in_flight_;
-    return stopped;
-  }
-  RankState state;
-  state.epoch = epoch_;
-  state.start_ns = report_.start_ns;
-  state.at_ns = MonotonicNanos();
-  state.in_flight = in_flight_;
+std::vector<LaneState> RankRun::Lanes() const {
   // Next, which starts every step whose waits are over, last found one at this time.
   int64_t last_start_ns = 0;
   for (size_t index = 0; index < lanes_.size(); ++index) {
@@ -361,22 +325,22 @@ RankState RankRun::State() const {
     if (step >= 0 && lanes_[index].phase != Lane::Phase::kWaiting)
       last_start_ns = std::max(last_start_ns, report_.steps[step].start_ns);
   }
+  std::vector<LaneState> states;
   for (size_t index = 0; index < lanes_.size(); ++index) {
-    LaneState lane;
-    lane.step = StepOf(index);
-    if (lane.step < 0) continue;
+    LaneState state;
+    state.step = StepOf(index);
+    if (state.step < 0) continue;
     if (lanes_[index].phase == Lane::Phase::kWaiting) {
-      lane.since_ns = lanes_[index].since_ns;
-      for (const Wait& wait : program_.steps[lane.step].waits)
-        if (!slots_.Holds(wait, epoch_)) lane.missing.push_back(wait);
-      if (lane.missing.empty()) lane.since_ns = std::max(lane.since_ns, last_start_ns);
+      state.since_ns = lanes_[index].since_ns;
+      state.missing = Missing(program_.steps[state.step].waits);
+      if (state.missing.empty()) state.since_ns = std::max(state.since_ns, last_start_ns);
     } else {
-      lane.since_ns = report_.steps[lane.step].start_ns;
+      state.since_ns = report_.steps[state.step].start_ns;
     }
-    lane.ready = lane.missing.empty() && !lanes_[index].IsTaken();
-    state.lanes.push_back(std::move(lane));
+    state.ready = state.missing.empty() && !lanes_[index].IsTaken();
+    states.push_back(std::move(state));
   }
-  return state;
+  return states;
 }
 
 }  // namespace agmm

@@ -8,7 +8,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -16,7 +15,7 @@
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
 #include "kernels/device/device.h"
-#include "kernels/device/slots.h"
+#include "kernels/device/epoch_run.h"
 
 namespace agmm {
 
@@ -26,7 +25,7 @@ struct Monitor {
   std::mutex mutex;
   DeviceCounters counters;
   std::condition_variable wake;      // a launch may be ready, over or cancelled: WakeOne, WakeAll
-  std::condition_variable drained;   // an executor's launch is over
+  std::condition_variable obeyed;    // a worker has tried to take scratch, or has left a seat
   ProgressEngine* driven = nullptr;  // driven by a worker while it waits
   std::atomic<bool> stirred{false};  // makes that worker return from it
 
@@ -40,19 +39,16 @@ struct Monitor {
   }
 };
 
-// Every method is called with monitor->mutex held. At most one epoch at a time.
-class RankRun {
+// Every method is called with monitor->mutex held.
+class RankRun final : public EpochRun {
  public:
   // All arguments outlive the run.
   RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const RankPlan& plan,
           const Slots& slots, PackCache& packs);
-  ~RankRun();
-  RankRun(const RankRun&) = delete;
-  RankRun& operator=(const RankRun&) = delete;
+  ~RankRun() override;
 
-  // Starts an epoch. Errors: INVALID_ARGUMENT for operands that do not lie in the heap; then no
-  // task runs.
-  absl::Status Begin(uint64_t epoch, const Operands& operands);
+  // Starts an epoch. It fails for operands that do not lie in the heap.
+  void Begin(uint64_t epoch, const Operands& operands);
   // Returns the next task, or none while all lanes wait. Transfers go before arithmetic.
   std::optional<Task> Next();
   // Returns true if Next would find a task for another worker now.
@@ -62,28 +58,16 @@ class RankRun {
   bool IsLong(const Task& task, bool has_spare_core) const;
   // Runs `task`; gives up `lock` meanwhile.
   void Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock);
-  // Returns true if no task is left, running or in flight.
-  bool over() const;
-  // Ends the epoch early: no further step, send or signal starts. The first reason stays.
-  void Fail(absl::Status status);
-  // Without the times of steps. Of an epoch that has failed: as it was then, with the
-  // messages that are in flight now.
-  RankState State() const;
-  // As RankPlan::Stall.
-  std::string Stall() const { return plan_.Stall(State()); }
+  // Returns the end of the epoch: kNotYet while a task is left, running or in flight, else kOver.
+  End Settle() const;
+  // Ends the report of an epoch that is over.
+  const EpochReport& Close();
 
   // Memory that it takes, without the lanes' scratch, which the device counts.
   int64_t size_bytes() const;
 
-  bool failed() const { return !report_.status.ok(); }
-  const absl::Status& status() const { return report_.status; }
-  const std::vector<StepTime>& times() const { return report_.steps; }
-  // Closes the epoch once it is over.
-  const EpochReport& Close();
-
  private:
   int StepOf(size_t lane) const;  // -1 behind the last
-  bool Ready(const ProgramStep& step) const;
   std::optional<Task> TaskOf(size_t lane, Task::Kind kind);
   bool HasTaskOf(size_t lane, Task::Kind kind) const;
   PackCache::Key KeyOf(const GemmOp& multiply) const;
@@ -102,23 +86,18 @@ class RankRun {
   void SendRows(int step, int part, bool push, const Rows& rows,
                 std::unique_lock<std::mutex>& lock);
   void SendDone(int step, bool carries_bytes, const absl::Status& status);
+  std::vector<LaneState> Lanes() const override;
+  std::vector<StepTime> Times() const override { return report_.steps; }
 
   const std::shared_ptr<Monitor> monitor_;
   const Program& program_;
-  const RankPlan& plan_;
-  const Peers& peers_;
-  const Slots& slots_;
   PackCache& packs_;
 
-  uint64_t epoch_ = 0;
-  Operands operands_;
   std::vector<Lane> lanes_;
   // By step, of multiplies whose B has arrived: a view of its lane's memory, which steps of one
   // layout share.
   std::vector<std::shared_ptr<PackedB>> arrived_b_;
-  int working_ = 0;    // tasks that workers run
-  int in_flight_ = 0;  // sends whose callback has not run
-  EpochReport report_;
+  int working_ = 0;  // tasks that workers run
 };
 
 }  // namespace agmm

@@ -10,7 +10,7 @@ namespace agmm {
 
 CudaExecutor::~CudaExecutor() {
   Cancel(absl::CancelledError("the plan's executor was destroyed"));
-  device_->queue->Drain(&target_);
+  target_.pending.Drain();
 }
 
 absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
@@ -25,8 +25,12 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   AGMM_ASSIGN_OR_RETURN(prepared_,
                         CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
                                              std::move(plan), std::move(found)));
-  world_rank_ = prepared_->plan().WorldRank(peers.self);
-  target_.prepared = prepared_.get();
+  for (int i = 0; i < kMaxSubmittedEpochs; ++i) {
+    runs_.push_back(device_->queue->MakeRun(*prepared_));
+    target_.idle.push_back(runs_.back().get());
+  }
+  target_.rank = prepared_->plan().WorldRank(peers.self);
+  target_.failure = absl::OkStatus();
   return absl::OkStatus();
 }
 
@@ -64,18 +68,12 @@ std::set<std::string> CudaExecutor::device_paths() const {
 
 void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                        DoneCallback done) {
-  device_->queue->Push({{epoch, operands, deadline, std::move(done), world_rank_}, &target_});
+  device_->queue->Push({&target_, epoch, operands, deadline, std::move(done)});
 }
 
 void CudaExecutor::Recorded(int index, uint64_t epoch, CUevent event) {
   prepared_->slots().Raise(index, epoch, event);
   device_->gpu->thread().Wake();
 }
-
-void CudaExecutor::Observe(bool times, StateCallback done) {
-  device_->queue->Observe(&target_, times, std::move(done));
-}
-
-void CudaExecutor::Cancel(const absl::Status& reason) { device_->queue->Cancel(&target_, reason); }
 
 }  // namespace agmm

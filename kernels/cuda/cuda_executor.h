@@ -4,6 +4,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/cuda_queue.h"
@@ -38,8 +39,11 @@ class CudaExecutor final : public EventExecutor {
   std::set<std::string> device_paths() const override;
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override { Recorded(index, epoch, nullptr); }
-  void Cancel(const absl::Status& reason) override;
-  void Observe(bool times, StateCallback done) override;
+  // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
+  void Cancel(const absl::Status& reason) override { device_->queue->Cancel(&target_, reason); }
+  void Observe(bool times, StateCallback done) override {
+    device_->queue->Observe(&target_, times, std::move(done));
+  }
 
   void Recorded(int index, uint64_t epoch, CUevent event) override;
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
@@ -50,9 +54,9 @@ class CudaExecutor final : public EventExecutor {
   absl::StatusOr<CudaPeers> FindPeers(const RankPlan& plan) const;
 
   CudaParts* const device_;
-  int world_rank_ = 0;
   std::unique_ptr<const CudaPrepared> prepared_;
-  CudaTarget target_;
+  std::vector<std::unique_ptr<CudaRun>> runs_;
+  CudaEpochs::Target target_;
 };
 
 }  // namespace agmm

@@ -22,43 +22,40 @@ constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 }  // namespace
 
-CudaRun::CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
-                 std::shared_ptr<SendInbox> inbox)
-    : prepared_(prepared),
+CudaRun::CudaRun(const CudaPrepared& prepared, const GpuClock& clock,
+                 std::shared_ptr<GpuInbox> inbox)
+    : EpochRun(prepared.plan(), prepared.slots()),
+      prepared_(prepared),
       program_(prepared.program()),
-      plan_(prepared.plan()),
       gpu_(prepared.gpu()),
-      epoch_(epoch),
-      operands_(operands),
+      clock_(clock),
       work_(prepared, operands_),
       inbox_(std::move(inbox)),
-      begun_(program_.longest_ns),
-      lanes_(program_.lanes.size()),
-      submitted_(program_.steps.size(), false) {}
+      lanes_(program_.lanes.size()) {}
 
-CudaRun::~CudaRun() {
-  if (phase_ == Phase::kAbandoned) return;  // the GPU may still use its pinned memory
-  for (const auto& [step, staged] : staged_) prepared_.staging().Give(staged.data);
-}
-
-void CudaRun::Begin(CUevent after) {
-  report_.start_ns = MonotonicNanos();
-  report_.steps.assign(program_.steps.size(), {});
-  after_ = after;
-  for (Lane& lane : lanes_) lane.since_ns = report_.start_ns;
+void CudaRun::Begin(uint64_t epoch, const Operands& operands, CUevent after) {
   absl::Status status = gpu_.health().lost();
-  status.Update(plan_.CheckOperands(operands_));
+  status.Update(Start(epoch, operands));
+  begun_.emplace(program_.longest_ns);
+  after_ = after;
+  end_ = nullptr;
+  phase_ = Phase::kSubmitting;
+  unseen_ = false;
+  for (Lane& lane : lanes_) {
+    lane = {};
+    lane.since_ns = report_.start_ns;
+  }
+  staged_.clear();
+  arriving_.clear();
+  submitted_.assign(program_.steps.size(), false);
+  alone_ns_ = allowed_ns_ = 0;
+  stuck_ = absl::OkStatus();
   if (!status.ok()) Fail(std::move(status));
 }
 
 int CudaRun::NextStep(const Lane& lane) const {
   const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
   return lane.position < steps.size() ? steps[lane.position] : -1;
-}
-
-bool CudaRun::IsMissing(const Wait& wait) const {
-  return !prepared_.slots().Holds(wait, epoch_) &&
-         !(wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit"));
 }
 
 std::byte* CudaRun::StagedFor(int index) const {
@@ -81,10 +78,7 @@ bool CudaRun::Submit() {
   bool progressed = false;
   for (Lane& lane : lanes_) {
     for (int step = NextStep(lane); step >= 0 && !failed(); step = NextStep(lane)) {
-      const std::vector<Wait>& waits = program_.steps[step].waits;
-      const bool missing = std::any_of(waits.begin(), waits.end(),
-                                       [&](const Wait& wait) { return IsMissing(wait); });
-      if (IsHeld(plan_) || missing || !TakeStaging(step)) break;
+      if (!MayBegin(program_.steps[step].waits) || !TakeStaging(step)) break;
       if (const auto delay = RandomDelay()) absl::SleepFor(*delay);
       absl::Status status = SubmitStep(step);
       // Recorded or not, the GPU may have part of the step.
@@ -247,24 +241,20 @@ void CudaRun::SendAll(int index) {
 }
 
 void CudaRun::Send(int index, int part, bool push, const Rows& rows) {
-  ++in_flight_;
+  const bool carries_bytes = rows.rows > 0;
   plan_.peers.transport->Send(
-      program_.steps[index].signals[part].node,
-      {plan_.peers.plan, epoch_, plan_.peers.self, index, part, push}, rows,
-      [this, inbox = inbox_, gpu = &gpu_, index, carried = rows.rows > 0](absl::Status status) {
-        // The run cannot end before this, because its owner takes the lock to see the entry.
-        std::lock_guard lock(inbox->mutex);
-        inbox->ended.push_back({this, index, carried, std::move(status)});
-        gpu->thread().Wake();
+      program_.steps[index].signals[part].node, BeginSend(index, part, push), rows,
+      // The run cannot end before this, because it counts the message as in flight.
+      [this, inbox = inbox_, index, carries_bytes](absl::Status status) {
+        inbox->Post([this, index, carries_bytes, status = std::move(status)] {
+          SendDone(index, carries_bytes, status);
+        });
       });
 }
 
-void CudaRun::SendDone(const SendInbox::Ended& ended) {
-  --in_flight_;
-  if (ended.carried_bytes) Release(ended.step);
-  if (!ended.status.ok()) {
-    Fail(Annotate(ended.status, plan_.NotSent(ended.step, epoch_)));
-  }
+void CudaRun::SendDone(int step, bool carried_bytes, const absl::Status& status) {
+  if (carried_bytes) Release(step);
+  EndSend(step, status);
 }
 
 void CudaRun::Release(int step) {
@@ -286,10 +276,10 @@ bool CudaRun::IsIdle() {
   });
 }
 
-CudaRun::Settled CudaRun::Settle(int64_t now_ns) {
-  if (in_flight_ > 0) return {Settled::kNotYet};
-  if (phase_ == Phase::kAbandoned || IsIdle()) return {Settled::kOver};
-  if (!failed()) return {Settled::kNotYet};
+EpochRun::End CudaRun::Settle(int64_t now_ns) {
+  if (phase_ == Phase::kSubmitting || in_flight_ > 0) return End::kNotYet;
+  if (phase_ == Phase::kAbandoned || IsIdle()) return End::kOver;
+  if (!failed()) return End::kNotYet;
   if (alone_ns_ == 0) {
     alone_ns_ = now_ns;
     allowed_ns_ = WorkClock::begun_ns();
@@ -297,14 +287,14 @@ CudaRun::Settled CudaRun::Settle(int64_t now_ns) {
   const absl::Status lost = prepared_.LostGpu();
   int64_t grace_ns = lost.ok() ? kGraceNs : kLostGraceNs;
   if (AGMM_FAILPOINT("executor.short_grace")) grace_ns /= 10;
-  if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return {Settled::kNotYet};
+  if (now_ns - alone_ns_ < grace_ns + allowed_ns_) return End::kNotYet;
   const std::string why = absl::StrFormat(
       "%s has not ended its work %.1f s after the epoch failed (limit %.1f s); restart the daemon",
-      gpu_.where(), (now_ns - failed_ns_) * 1e-9, (grace_ns + allowed_ns_) * 1e-9);
+      gpu_.where(), (now_ns - report_.stopped.at_ns) * 1e-9, (grace_ns + allowed_ns_) * 1e-9);
   if (lost.ok())
     report_.status = WithMessage(report_.status, absl::StrCat(report_.status.message(), "; ", why));
-  return {Settled::kStuck,
-          absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()))};
+  stuck_ = absl::UnavailableError(lost.ok() ? why : absl::StrCat(why, ": ", lost.message()));
+  return End::kStuck;
 }
 
 void CudaRun::Abandon(const absl::Status& why) {
@@ -312,62 +302,50 @@ void CudaRun::Abandon(const absl::Status& why) {
   phase_ = Phase::kAbandoned;
 }
 
-void CudaRun::Fail(absl::Status status) {
-  if (failed()) return;
-  report_.stopped = State();
-  report_.status = std::move(status);
-  failed_ns_ = MonotonicNanos();
-}
-
-void CudaRun::FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const {
-  times->resize(submitted_.size());
+std::vector<StepTime> CudaRun::Times() const {
+  std::vector<StepTime> times(submitted_.size());
   const int64_t now_ns = MonotonicNanos();
   const auto at = [&](CUevent event) {
-    const int64_t ns = clock.HostNanos(event);
+    const int64_t ns = clock_.HostNanos(event);
     return ns == 0 ? 0 : std::clamp(ns, report_.start_ns, now_ns);
   };
   for (size_t step = 0; step < submitted_.size(); ++step) {
     if (!submitted_[step]) continue;
     const CudaPrepared::StepEvents& events = EventsOf(static_cast<int>(step));
-    (*times)[step] = {at(events.begin), at(events.end)};
+    times[step] = {at(events.begin), at(events.end)};
   }
+  return times;
 }
 
-const EpochReport& CudaRun::Report(const GpuClock& clock) {
+const EpochReport& CudaRun::Close() {
   report_.end_ns = MonotonicNanos();
-  if (gpu_.health().lost().ok() && phase_ != Phase::kAbandoned) FillTimes(clock, &report_.steps);
+  if (phase_ != Phase::kAbandoned) {
+    if (gpu_.health().lost().ok()) report_.steps = Times();
+    for (const auto& [step, staged] : staged_) prepared_.staging().Give(staged.data);
+  }
+  // The GPU may still use the pinned memory of an abandoned run, so it is never given to others.
+  staged_.clear();
+  begun_.reset();
   return report_;
 }
 
-RankState CudaRun::State() const {
-  if (failed()) {
-    RankState stopped = report_.stopped;
-    stopped.in_flight = in_flight_;
-    return stopped;
-  }
-  RankState state;
-  state.epoch = epoch_;
-  state.start_ns = report_.start_ns;
-  state.at_ns = MonotonicNanos();
-  state.in_flight = in_flight_;
+std::vector<LaneState> CudaRun::Lanes() const {
+  std::vector<LaneState> states;
   for (const Lane& lane : lanes_) {
     const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
-    LaneState& now = state.lanes.emplace_back();
-    now.since_ns = lane.since_ns;
     // A stream's steps end in their order.
-    const auto at_work = std::partition_point(steps.begin(), steps.begin() + lane.position,
-                                              [&](int step) { return !IsAtWork(step); });
-    if (at_work == steps.end()) {
-      state.lanes.pop_back();
-      continue;
-    }
-    now.step = *at_work;
-    if (at_work - steps.begin() < static_cast<std::ptrdiff_t>(lane.position)) continue;
-    for (const Wait& wait : program_.steps[now.step].waits)
-      if (IsMissing(wait)) now.missing.push_back(wait);
-    now.ready = now.missing.empty();
+    const auto submitted = steps.begin() + lane.position;
+    const auto at_work =
+        std::partition_point(steps.begin(), submitted, [&](int step) { return !IsAtWork(step); });
+    if (at_work == steps.end()) continue;
+    LaneState& state = states.emplace_back();
+    state.step = *at_work;
+    state.since_ns = lane.since_ns;
+    if (at_work != submitted) continue;
+    state.missing = Missing(program_.steps[state.step].waits);
+    state.ready = state.missing.empty();
   }
-  return state;
+  return states;
 }
 
 }  // namespace agmm

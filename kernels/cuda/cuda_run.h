@@ -8,66 +8,41 @@
 #include <deque>
 #include <map>
 #include <memory>
-#include <mutex>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "kernels/cuda/gpu_clock.h"
+#include "kernels/cuda/gpu_thread.h"
 #include "kernels/cuda/prepared.h"
 #include "kernels/cuda/step_work.h"
 #include "kernels/cuda/work_clock.h"
-#include "kernels/device/executor.h"
+#include "kernels/device/epoch_run.h"
 
 namespace agmm {
 
-class CudaRun;
-
-// The ends of sends, from the transport's threads to the GPU's.
-struct SendInbox {
-  struct Ended {
-    CudaRun* run = nullptr;
-    int step = 0;
-    bool carried_bytes = false;
-    absl::Status status;
-  };
-  std::mutex mutex;
-  std::vector<Ended> ended;
-};
-
 // Only the GPU's thread calls it.
-class CudaRun {
+class CudaRun final : public EpochRun {
  public:
   enum class Phase {
     kSubmitting,  // steps are left to submit
     kDraining,    // no further step is submitted; work or messages may be in flight
     kAbandoned,   // the same, and nothing waits for the work, because it may never end
   };
-  // The end of a run that no longer submits.
-  struct Settled {
-    enum Kind {
-      kNotYet,  // work or messages are in flight
-      kOver,    // nothing of the run is in flight
-      kStuck,   // its work has not ended long after the epoch failed, and may never end
-    } kind = kNotYet;
-    absl::Status stuck = absl::OkStatus();  // kStuck: why
-  };
 
-  // All arguments outlive the run; the inbox lives as long as a send has it.
-  CudaRun(const CudaPrepared& prepared, uint64_t epoch, const Operands& operands,
-          std::shared_ptr<SendInbox> inbox);
-  ~CudaRun();
-  CudaRun(const CudaRun&) = delete;
-  CudaRun& operator=(const CudaRun&) = delete;
+  // The plan and the clock outlive the run; the inbox, to which the ends of sends go, lives as long
+  // as a send has it.
+  CudaRun(const CudaPrepared& prepared, const GpuClock& clock, std::shared_ptr<GpuInbox> inbox);
 
-  // Starts the epoch. Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the
-  // rank's last epoch; may be null. The run fails for operands that do not lie in the heap.
-  void Begin(CUevent after);
+  // Starts an epoch. Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the
+  // rank's last epoch; may be null. The epoch fails for operands that do not lie in the heap.
+  void Begin(uint64_t epoch, const Operands& operands, CUevent after);
   // Requires kSubmitting. Submits ready steps. When none is left, or the run has failed, records
   // `end` on `order` behind all lanes except relay lanes, and drains. Returns true if anything was
   // submitted or the phase has changed.
   bool Advance(CUstream order, CUevent end);
   Phase phase() const { return phase_; }
+  const CudaPrepared& prepared() const { return prepared_; }
   // `end`, if it was recorded. Otherwise nothing of the rank may be submitted before a run that no
   // longer submits is over.
   CUevent end() const { return end_; }
@@ -75,26 +50,15 @@ class CudaRun {
   bool Poll();
   // Returns true if something waits for the end of work on the GPU.
   bool in_hand() const { return phase_ != Phase::kSubmitting || has_sequels(); }
-  // Requires that the run no longer submits, and that the rank's earlier epochs are over. After
-  // kStuck, status() also says so, and the owner gives up the GPUs that the work may write and
-  // abandons the rank's runs.
-  Settled Settle(int64_t now_ns);
+  // Requires that the rank's earlier epochs are over. After kStuck, status() also says so, and the
+  // owner gives up the GPUs that the work may write, and abandons the rank's runs.
+  End Settle(int64_t now_ns);
+  // After kStuck: why the work may never end.
+  const absl::Status& stuck() const { return stuck_; }
   // Stops waiting for the run's work, because it is behind work that may never end.
   void Abandon(const absl::Status& why);
-  // Ends the epoch early: no further step, send or signal starts. The first reason stays.
-  void Fail(absl::Status status);
-  // OK, or why the epoch has failed.
-  const absl::Status& status() const { return report_.status; }
-  void SendDone(const SendInbox::Ended& ended);
-  // The state without the times of steps. For an epoch that has failed: its state at that time,
-  // with the messages that are in flight now.
-  RankState State() const;
-  // As RankPlan::Stall.
-  std::string Stall() const { return plan_.Stall(State()); }
-  // The times by step, of the steps that the GPU has reached.
-  void FillTimes(const GpuClock& clock, std::vector<StepTime>* times) const;
-  // Requires that Settle has returned kOver or kStuck.
-  const EpochReport& Report(const GpuClock& clock);
+  // Ends the report of an epoch that is over or stuck.
+  const EpochReport& Close();
 
  private:
   struct Lane {
@@ -118,13 +82,10 @@ class CudaRun {
   size_t IndexOf(const Lane& lane) const { return &lane - lanes_.data(); }
   bool IsRelay(const Lane& lane) const { return program_.relays[IndexOf(lane)]; }
   int NextStep(const Lane& lane) const;  // -1 after the last
-  bool failed() const { return !report_.status.ok(); }
   // Submits ready steps; returns true if any were submitted.
   bool Submit();
   // Returns true if a step is left that may be submitted.
   bool has_steps() const;
-  // True unless the wait may pass.
-  bool IsMissing(const Wait& wait) const;
   bool TakeStaging(int step);
   std::byte* StagedFor(int step) const;  // null if it needs none
   absl::Status SubmitStep(int step);
@@ -137,6 +98,7 @@ class CudaRun {
   // Sends the step's messages. Requires that its work on the GPU is over.
   void SendAll(int step);
   void Send(int step, int part, bool push, const Rows& rows);
+  void SendDone(int step, bool carried_bytes, const absl::Status& status);
   void Release(int step);
   // Returns true if submitted work is followed by messages, or by memory to release.
   bool has_sequels() const;
@@ -150,17 +112,19 @@ class CudaRun {
   const CudaPrepared::StepEvents& EventsOf(int step) const {
     return prepared_.events(step, epoch_);
   }
+  std::vector<LaneState> Lanes() const override;
+  // Knows the times of steps that the GPU has reached.
+  std::vector<StepTime> Times() const override;
 
   const CudaPrepared& prepared_;
   const CudaProgram& program_;
-  const RankPlan& plan_;
   Gpu& gpu_;
-  const uint64_t epoch_;
-  const Operands operands_;
+  const GpuClock& clock_;
   const StepWork work_;
-  const std::shared_ptr<SendInbox> inbox_;
-  const WorkClock::Begun begun_;
+  const std::shared_ptr<GpuInbox> inbox_;
 
+  // Begin resets all below.
+  std::optional<WorkClock::Begun> begun_;
   CUevent after_ = nullptr;
   CUevent end_ = nullptr;  // null until it is recorded
   Phase phase_ = Phase::kSubmitting;
@@ -169,11 +133,9 @@ class CudaRun {
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
   std::vector<bool> submitted_;  // by step
-  int in_flight_ = 0;            // sends whose end has not been seen
-  int64_t failed_ns_ = 0;
-  int64_t alone_ns_ = 0;    // when it had failed and earlier epochs were over; else 0
-  int64_t allowed_ns_ = 0;  // the time that all earlier work may take, read at alone_ns_
-  EpochReport report_;
+  int64_t alone_ns_ = 0;         // when it had failed and earlier epochs were over; else 0
+  int64_t allowed_ns_ = 0;       // the time that all earlier work may take, read at alone_ns_
+  absl::Status stuck_;
 };
 
 }  // namespace agmm

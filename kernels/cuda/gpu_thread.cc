@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/base/clock.h"
@@ -95,6 +96,22 @@ void GpuThread::Work() {
       wake_.wait_until(lock, all.next.time_point(), ready);
     }
   }
+}
+
+void GpuInbox::Post(std::function<void()> request) {
+  std::lock_guard lock(mutex_);
+  requests_.push_back(std::move(request));
+  // With the lock held: the tenant may be destroyed, and the thread end, once it has the request.
+  thread_.Wake();
+}
+
+void GpuInbox::Obey() {
+  std::vector<std::function<void()>> requests;
+  {
+    std::lock_guard lock(mutex_);
+    requests.swap(requests_);
+  }
+  for (const std::function<void()>& request : requests) request();
 }
 
 }  // namespace agmm

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -63,6 +64,22 @@ class GpuThread {
   uint64_t pass_ = 0;  // rounds of turns begun
   bool turning_ = false, stopping_ = false;
   std::thread thread_;
+};
+
+// Requests of other threads to a tenant, which obeys them in its turns. Thread-safe.
+class GpuInbox {
+ public:
+  explicit GpuInbox(GpuThread& thread) : thread_(thread) {}
+
+  // Gives the tenant a turn soon, in which it calls `request`.
+  void Post(std::function<void()> request);
+  // Calls all requests, in their order.
+  void Obey();
+
+ private:
+  GpuThread& thread_;
+  std::mutex mutex_;
+  std::vector<std::function<void()>> requests_;
 };
 
 }  // namespace agmm

@@ -1,22 +1,15 @@
-// Failpoints with which tests delay the steps of a rank, on devices of every kind. A build without
+// A failpoint with which tests delay the steps of a rank, on devices of every kind. A build without
 // failpoints contains none of this code.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 
-#include "absl/strings/str_format.h"
 #include "absl/time/time.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
-#include "kernels/device/rank_plan.h"
 
 namespace agmm {
-
-// Returns true while a test keeps all steps of the plan's rank waiting.
-inline bool IsHeld([[maybe_unused]] const RankPlan& plan) {
-  return AGMM_FAILPOINT(absl::StrFormat("executor.hold_rank_%d", plan.WorldRank(plan.peers.self)));
-}
 
 // While a test delays steps, returns the time to sleep now: up to a millisecond, in half of the
 // cases zero.

@@ -152,10 +152,27 @@ TEST_P(Failure, CancelDrainsRunningAndQueuedEpochs) {
   for (int i = 0; i < 3; ++i) plan.Run(0, i + 1, 1, Deadline::Infinite(), reports.At(i));
   ASSERT_TRUE(Eventually([&] { return IsStuck(plan, Observe(plan)); }));
   plan.executor(0)->Cancel(absl::CancelledError("the caller cancelled"));
-  for (const EpochReport& report : reports.Wait()) {
+  const std::vector<EpochReport> ended = reports.Wait();
+  for (const EpochReport& report : ended) {
     EXPECT_EQ(report.status.code(), absl::StatusCode::kCancelled);
-    EXPECT_THAT(std::string(report.status.message()), HasSubstr("the caller cancelled"));
+    EXPECT_THAT(std::string(report.status.message()),
+                ContainsRegex("^the caller cancelled: rank 0 lane [0-9]+ step [0-9]+ waited"));
+    EXPECT_EQ(report.status, ended[0].status);
   }
+}
+
+TEST_P(Failure, ACancelledEpochBehindAnotherPlanReportsTheReasonAlone) {
+  PreparedPlan stuck(cluster_, kCase.problem(), kCase.schedule());
+  PreparedPlan other(cluster_, kCase.problem(), kCase.schedule());
+  Reports first(1), queued(2);
+  stuck.Run(0, 1, 1, Deadline::Infinite(), first.At(0));
+  for (int i = 0; i < 2; ++i) other.Run(0, i + 1, 1, Deadline::Infinite(), queued.At(i));
+  ASSERT_TRUE(Eventually([&] { return IsStuck(stuck, Observe(stuck)); }));
+  other.executor(0)->Cancel(absl::CancelledError("the caller cancelled"));
+  for (const EpochReport& report : queued.Wait())
+    EXPECT_EQ(report.status, absl::CancelledError("the caller cancelled"));
+  stuck.executor(0)->Cancel(absl::CancelledError("enough"));
+  EXPECT_EQ(first.Wait()[0].status.code(), absl::StatusCode::kCancelled);
 }
 
 TEST_P(Failure, CancelWithNothingQueuedDoesNothing) {
