@@ -19,7 +19,7 @@
 #include "client/ctl/ready_world.h"
 #include "client/ctl/report.h"
 #include "kernels/base/status.h"
-#include "kernels/schedule/action.h"
+#include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm {
@@ -220,14 +220,15 @@ class JobEvents {
 
   void AddStep(Rank rank, int index, const Slice& slice) {
     const Step& step = traced_.schedule.ranks[rank][index];
-    const Action action = ActionOf(traced_.problem, step);
+    const Amount amount = AmountOf(step);
     Json signals = Json::array();
     for (const Slot& slot : step.signals) signals.push_back(SlotText(traced_.problem, slot));
     Json args = ArgsOf(rank, index);
     args["signals"] = std::move(signals);
-    args[action.unit] = action.amount;
+    args[amount.unit] = amount.count;
     args["over"] = slice.over;
-    AddSlice(action.text, action.category, slice, slice.begin, slice.end, std::move(args));
+    AddSlice(Describe(traced_.problem, step), OpName(step.op), slice, slice.begin, slice.end,
+             std::move(args));
   }
 
   void AddWait(Rank rank, int index, const Slice& slice, double begin, double end) {
@@ -255,7 +256,7 @@ class JobEvents {
     const auto [other, producer] = it->second;
     return absl::StrFormat(
         "wait for rank %d: %s%s%s", traced_.problem.mesh.ranks[other],
-        ActionOf(traced_.problem, traced_.schedule.ranks[other][producer]).text,
+        Describe(traced_.problem, traced_.schedule.ranks[other][producer]),
         step.waits.front().lag > 0 ? " in the epoch before" : "",
         step.waits.size() > 1 ? absl::StrFormat(", and %d more", step.waits.size() - 1) : "");
   }

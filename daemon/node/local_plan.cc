@@ -80,7 +80,6 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
   peers.islands = islands;
   peers.transport = node.transport;
   peers.plan = id;
-  peers.world_ranks = mesh.ranks;
   for (LocalRank& local : locals) {
     peers.self = local.rank;
     AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));

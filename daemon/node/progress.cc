@@ -3,7 +3,7 @@
 #include <variant>
 #include <vector>
 
-#include "kernels/schedule/action.h"
+#include "kernels/schedule/text.h"
 
 namespace agmm {
 namespace {
@@ -13,7 +13,7 @@ v1::StepName NameOf(const LocalPlan& plan, Rank rank, int name, const Step& step
   named.set_rank(plan.problem.mesh.ranks[rank]);
   named.set_lane(step.lane);
   named.set_step(name);
-  named.set_text(ActionOf(plan.problem, step).text);
+  named.set_text(Describe(plan.problem, step));
   return named;
 }
 

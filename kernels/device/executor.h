@@ -29,7 +29,6 @@ struct Peers {
   std::vector<int> islands = {};   // as Topology::island_of_rank
   Transport* transport = nullptr;  // null if all ranks are local
   uint64_t plan = 0;               // Message::plan
-  std::vector<int> world_ranks;    // numbers of the ranks in errors; empty: mesh ranks
 };
 
 // The epoch's memory: offsets into the heap, the same on every rank of the mesh.
@@ -70,9 +69,9 @@ class Executor {
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step
   // left and no send in flight: with OK or, after Cancel, a passed deadline or the failure of a
   // peer, with the reason and the waiting step: "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2
-  // (rows 2048:4096 of A from rank 4), epoch 17". A failed epoch fails all later ones of this
-  // executor, because its slots are then undefined. Epochs that began are reported one after the
-  // other, in their order, but the next epoch of the device may begin before `done` has run. A
+  // (rank 4: send rows 2048:4096 of A to rank 3), epoch 17". A failed epoch fails all later ones of
+  // this executor, because its slots are then undefined. Epochs that began are reported one after
+  // the other, in their order, but the next epoch of the device may begin before `done` has run. A
   // caller that examines an epoch's operands in `done` must therefore queue the next epoch from
   // there. While `done` runs, other epochs of the device may stand still, so it must not wait.
   // It must not destroy this executor either.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/status.h"
@@ -139,11 +138,8 @@ std::string RankPlan::Producer(const Slot& slot) const {
   for (size_t rank = 0; rank < schedule->ranks.size(); ++rank) {
     for (const Step& step : schedule->ranks[rank]) {
       if (std::count(step.signals.begin(), step.signals.end(), slot) == 0) continue;
-      std::string text = Describe(problem, step);
-      // Only the description of a copy names the rank that it comes from.
-      if (!std::holds_alternative<Transfer>(step.op))
-        absl::StrAppend(&text, " at rank ", WorldRank(static_cast<Rank>(rank)));
-      return text;
+      return absl::StrFormat("rank %d: %s", WorldRank(static_cast<Rank>(rank)),
+                             Describe(problem, step));
     }
   }
   return "which no step raises";

@@ -37,9 +37,7 @@ struct RankPlan {
 
   const std::vector<Step>& steps() const { return schedule->ranks[peers.self]; }
   bool IsLocal(Rank rank) const { return peers.nodes[rank] == peers.nodes[peers.self]; }
-  int WorldRank(Rank rank) const {
-    return peers.world_ranks.empty() ? rank : peers.world_ranks[rank];
-  }
+  int WorldRank(Rank rank) const { return problem.mesh.ranks[rank]; }
 
   // Checks that schedule, mesh and peers have the same ranks, and that every rank of this node has
   // a heap and an executor. Errors: INVALID_ARGUMENT.
@@ -56,25 +54,26 @@ struct RankPlan {
   // "rank 3 lane 1 step 5", with world ranks, and with mesh ranks, as in a schedule.
   std::string StepName(int step) const;
   std::string MeshStepName(int step) const;
-  // "rows 2048:4096 of A from rank 4".
+  // "send rows 2048:4096 of A to rank 4".
   std::string What(int step) const;
-  // "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rows 2048:4096 of A from rank 4)".
+  // "rank 3 lane 1 step 5 waited 5.0 s for slot 3:2 (rank 4: send rows 2048:4096 of A to
+  // rank 3)".
   std::string Waiting(int step, int64_t since_ns, const Slot& slot) const;
-  // "rank 3 lane 1 step 5 was still at work after 5.0 s (rows 2048:4096 of A from rank 4)".
+  // "rank 3 lane 1 step 5 was still at work after 5.0 s (send rows 2048:4096 of A to rank 4)".
   std::string AtWork(int step, int64_t since_ns) const;
   // "rank 3 lane 1 step 5 was ready for up to 5.0 s, and no worker had begun it (...)".
   std::string Ready(int step, int64_t since_ns) const;
   // "rank 3 had 2 messages to other nodes in flight after 5.0 s".
   std::string InFlight(int messages, int64_t since_ns) const;
   // Describes the step that holds up the epoch, with one of the four above: "rank 3 lane 1 step 5
-  // waited 5.0 s for slot 3:2 (rows ...), epoch 17".
+  // waited 5.0 s for slot 3:2 (...), epoch 17".
   std::string Stall(const RankState& state) const;
-  // "rank 3 lane 1 step 5 could not be sent (rows 2048:4096 of A from rank 4), epoch 17".
+  // "rank 3 lane 1 step 5 could not be sent (send rows 2048:4096 of A to rank 4), epoch 17".
   std::string NotSent(int step, uint64_t epoch) const;
 
  private:
   absl::Status CheckLies(absl::string_view name, int64_t offset, int64_t bytes) const;
-  // Describes the step that raises the slot, like What.
+  // Describes the step that raises the slot: "rank 4: send rows 2048:4096 of A to rank 3".
   std::string Producer(const Slot& slot) const;
 };
 

@@ -1,9 +1,57 @@
 #include "kernels/schedule/access.h"
 
-#include "absl/strings/str_format.h"
-#include "kernels/schedule/order.h"
+#include <algorithm>
+#include <utility>
+
+#include "kernels/base/units.h"
 
 namespace agmm {
+namespace {
+
+int64_t FloorDiv(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
+
+// Returns true if a multiple t * pitch lies strictly between `low` and `high`, for a t in [first,
+// last].
+bool MultipleBetween(int64_t low, int64_t high, int64_t pitch, int64_t first, int64_t last) {
+  return std::max(first, FloorDiv(low, pitch) + 1) <= std::min(last, FloorDiv(high - 1, pitch));
+}
+
+// Makes one row of rows without a gap between them.
+Footprint Merged(Footprint f) {
+  if (f.rows == 1 || f.pitch == f.width) f = {f.offset, f.rows * f.width, 1, f.rows * f.width};
+  return f;
+}
+
+}  // namespace
+
+Footprint FootprintOf(const Block& block, const Place& place) {
+  return {place.offset_bytes, place.pitch_bytes, block.rows.size(), RowBytes(block, place)};
+}
+
+Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place) {
+  Footprint footprint = FootprintOf(block, place);
+  // Rows begin at multiples of kRowAlignBytes; a block may begin within one.
+  if (OwnsPadding(problem, block, place))
+    footprint.width =
+        RoundUp(footprint.offset + footprint.width, kRowAlignBytes) - footprint.offset;
+  return footprint;
+}
+
+bool Overlap(const Footprint& first, const Footprint& second) {
+  Footprint a = Merged(first), b = Merged(second);
+  if (a.end() <= b.offset || b.end() <= a.offset) return false;
+  if (a.pitch == b.pitch) {
+    // Row i of a and row j of b meet where (i - j) * pitch is within a row of b.offset - a.offset.
+    const int64_t delta = b.offset - a.offset;
+    return MultipleBetween(delta - a.width, delta + b.width, a.pitch, 1 - b.rows, a.rows - 1);
+  }
+  if (a.rows > b.rows) std::swap(a, b);
+  for (int64_t i = 0; i < a.rows; ++i) {
+    const int64_t delta = a.offset + i * a.pitch - b.offset;
+    if (MultipleBetween(delta - b.width, delta + a.width, b.pitch, 0, b.rows - 1)) return true;
+  }
+  return false;
+}
 
 absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index) {
   absl::InlinedVector<Access, 4> out;
@@ -46,21 +94,6 @@ std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedul
     }
   }
   return by_rank;
-}
-
-std::string BlockName(const Problem& problem, const Block& block) {
-  return absl::StrFormat("%s[%d:%d, %d:%d]", problem.tensors[block.operand].name, block.rows.begin,
-                         block.rows.end, block.cols.begin, block.cols.end);
-}
-
-std::string BufferName(const Problem& problem, Rank rank, Buffer buffer) {
-  return absl::StrFormat("rank %d's %s", rank,
-                         buffer == kWorkspace ? "workspace" : problem.tensors[buffer].name);
-}
-
-std::string PlacedName(const Problem& problem, const Block& block, const Place& place) {
-  return absl::StrFormat("%s at byte %d of %s", BlockName(problem, block), place.offset_bytes,
-                         BufferName(problem, place.rank, place.buffer));
 }
 
 }  // namespace agmm

@@ -1,14 +1,27 @@
-// The memory accesses of a step, and the names of the touched places in errors.
+// The bytes of a block at a place, and the reads and writes of a step.
 #pragma once
 
-#include <string>
+#include <cstdint>
 #include <vector>
 
 #include "absl/container/inlined_vector.h"
-#include "kernels/schedule/footprint.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
+
+// Rows of `width` bytes, `pitch` apart.
+struct Footprint {
+  int64_t offset = 0, pitch = 0, rows = 0, width = 0;
+  int64_t end() const { return offset + (rows - 1) * pitch + width; }
+};
+
+// The bytes of the block's elements.
+Footprint FootprintOf(const Block& block, const Place& place);
+// The same with the padding that the place owns (OwnsPadding), which a write may overwrite.
+Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place);
+
+// Returns true if two footprints in one buffer share a byte. Exact.
+bool Overlap(const Footprint& a, const Footprint& b);
 
 // One read or write of a step. Executors may do all accesses of a step at the same time.
 struct Access {
@@ -34,12 +47,5 @@ struct Traffic {
 };
 // Returns the traffic by rank, for a schedule that verifies.
 std::vector<Traffic> TrafficOf(const Topology& topology, const Schedule& schedule);
-
-// "A[0:4, 0:8]".
-std::string BlockName(const Problem& problem, const Block& block);
-// "rank 1's workspace", "rank 1's A".
-std::string BufferName(const Problem& problem, Rank rank, Buffer buffer);
-// "A[0:4, 0:8] at byte 512 of rank 1's workspace".
-std::string PlacedName(const Problem& problem, const Block& block, const Place& place);
 
 }  // namespace agmm

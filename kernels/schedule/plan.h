@@ -8,8 +8,9 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "kernels/schedule/recipe.h"
+#include "kernels/schedule/algorithm.h"
 #include "kernels/schedule/schedule.h"
+#include "kernels/schedule/split.h"
 
 namespace agmm {
 
@@ -31,6 +32,18 @@ struct PlanOptions {
   bool operator==(const PlanOptions&) const = default;
 };
 
+// All choices that determine a plan, as values: with one problem and one topology, equal recipes
+// give equal schedules. ResolveOptions makes recipes; PlanOptions are their form in text.
+struct Recipe {
+  const Algorithm* algorithm = nullptr;  // never null; need not be one of Algorithms()
+  Split split;
+  int chunks = 1, k_chunks = 1;  // pieces along M or N, and along K
+  int workspace_shards = 0;      // 0: room for all
+  bool carried = false;
+  bool transfers_only = false;
+  bool operator==(const Recipe&) const = default;
+};
+
 // "ring, chunks 4, along K 1, split N=x", plus any option that is not the default. Equal strings
 // mean equal plans.
 std::string ToString(const PlanOptions& options);
@@ -42,9 +55,8 @@ inline constexpr int kMaxChunks = 256;
 // seconds; both grow faster than the number.
 inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
-// An estimate of a plan's steps, without joins and copies of a rank's own blocks, which may be
-// somewhat high; and the memory for planning and proving it. The time is proportional to the steps,
-// too.
+// The transfers and multiplies of a plan (may be too high beyond kMaxPlanSteps), and an estimate of
+// the memory for planning and proving it. The time is proportional to the steps, too.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };

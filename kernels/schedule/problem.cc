@@ -37,13 +37,6 @@ std::vector<Operand> UnusedOf(const Problem& problem) {
   return unused;
 }
 
-std::vector<Operand> OperandsOf(const Problem& problem, bool written) {
-  std::vector<Operand> operands;
-  for (Operand operand = 0; operand < static_cast<Operand>(problem.tensors.size()); ++operand)
-    if (problem.Writes(operand) == written) operands.push_back(operand);
-  return operands;
-}
-
 }  // namespace
 
 bool Problem::Writes(Operand operand) const {
@@ -53,8 +46,12 @@ bool Problem::Writes(Operand operand) const {
   });
 }
 
-std::vector<Operand> Problem::Inputs() const { return OperandsOf(*this, /*written=*/false); }
-std::vector<Operand> Problem::Results() const { return OperandsOf(*this, /*written=*/true); }
+std::vector<Operand> Problem::Inputs() const {
+  std::vector<Operand> inputs;
+  for (Operand operand = 0; operand < static_cast<Operand>(tensors.size()); ++operand)
+    if (!Writes(operand)) inputs.push_back(operand);
+  return inputs;
+}
 
 Range Intersect(const Range& a, const Range& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};

@@ -101,9 +101,8 @@ struct Problem {
 
   // True if an operation writes the operand.
   bool Writes(Operand operand) const;
-  // Lists the operands that no operation writes, and the others, ascending.
+  // Lists the operands that no operation writes, ascending.
   std::vector<Operand> Inputs() const;
-  std::vector<Operand> Results() const;
   bool operator==(const Problem&) const = default;
 };
 

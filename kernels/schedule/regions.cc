@@ -5,7 +5,7 @@
 
 #include "kernels/base/units.h"
 
-namespace agmm::verify {
+namespace agmm {
 namespace {
 
 // A rectangle of a region: rows, and bytes within a row, both counted from the region's first.
@@ -202,4 +202,4 @@ int64_t Regions::Missing(const Block& block) const {
   return missing;
 }
 
-}  // namespace agmm::verify
+}  // namespace agmm

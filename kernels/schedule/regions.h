@@ -5,11 +5,11 @@
 #include <map>
 #include <vector>
 
-#include "kernels/schedule/footprint.h"
+#include "kernels/schedule/access.h"
 #include "kernels/schedule/schedule.h"
 #include "kernels/schedule/terms.h"
 
-namespace agmm::verify {
+namespace agmm {
 
 // A block of an input; a sum of C over some of its terms; or finished elements of C.
 struct Region {
@@ -49,4 +49,4 @@ class Regions {
   int64_t longest_ = 0;  // bytes from the first to the last of a region, at most
 };
 
-}  // namespace agmm::verify
+}  // namespace agmm

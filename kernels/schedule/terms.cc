@@ -7,7 +7,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/schedule/index.h"
 
-namespace agmm::verify {
+namespace agmm {
 
 bool Terms::Add(const Terms& more) {
   std::vector<Range> all = ranges_, merged;
@@ -33,4 +33,4 @@ std::string Terms::ToString() const {
 
 Terms AllTerms(const Problem& problem) { return Terms({0, ShapeOf(problem).k}); }
 
-}  // namespace agmm::verify
+}  // namespace agmm

@@ -6,7 +6,7 @@
 
 #include "kernels/schedule/problem.h"
 
-namespace agmm::verify {
+namespace agmm {
 
 // A set of terms of one element of the result, by their index in its term space: K of a product.
 class Terms {
@@ -28,4 +28,4 @@ class Terms {
 // Returns the terms whose sum is an element of the product.
 Terms AllTerms(const Problem& problem);
 
-}  // namespace agmm::verify
+}  // namespace agmm

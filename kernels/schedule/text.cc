@@ -1,6 +1,8 @@
 #include "kernels/schedule/text.h"
 
 #include <algorithm>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -9,10 +11,6 @@
 
 namespace agmm {
 namespace {
-
-void AppendRange(std::string* out, const Range& range) {
-  absl::StrAppend(out, range.begin, ":", range.end);
-}
 
 std::string BlockText(const Problem& problem, const Block& block) {
   return absl::StrFormat("%s[%d:%d,%d:%d]", OperandText(problem, block.operand), block.rows.begin,
@@ -75,36 +73,72 @@ bool IsPlain(absl::string_view text) {
   });
 }
 
-// "rows 0:4", with the columns unless the block has all of them.
-std::string Part(const Problem& problem, const Block& block) {
-  std::string text = "rows ";
-  AppendRange(&text, block.rows);
-  const bool known = block.operand >= 0 && block.operand < static_cast<int>(problem.tensors.size());
-  if (!known || block.cols != Range{0, problem.tensors[block.operand].cols}) {
-    text += " columns ";
-    AppendRange(&text, block.cols);
-  }
-  return text;
+std::string RangeText(const Range& range) { return absl::StrCat(range.begin, ":", range.end); }
+
+// The dimensions in which a block is all of its operand.
+struct Whole {
+  bool rows = false, cols = false;
+};
+Whole WholeOf(const Problem& problem, const Block& block) {
+  if (block.operand < 0 || block.operand >= static_cast<int>(problem.tensors.size())) return {};
+  const Tensor& tensor = problem.tensors[block.operand];
+  return {block.rows == Range{0, tensor.rows}, block.cols == Range{0, tensor.cols}};
+}
+
+// "rows 0:512 of A", with the columns unless the block has all of them.
+std::string PartText(const Problem& problem, const Block& block) {
+  std::string text = absl::StrCat("rows ", RangeText(block.rows));
+  if (!WholeOf(problem, block).cols) absl::StrAppend(&text, ", columns ", RangeText(block.cols));
+  return absl::StrCat(text, " of ", OperandText(problem, block.operand));
+}
+
+// "A", "A[0:512]" for rows, "B[:, 0:64]" for columns.
+std::string FactorText(const Problem& problem, const Block& block) {
+  const std::string name = OperandText(problem, block.operand);
+  const Whole whole = WholeOf(problem, block);
+  if (whole.rows && whole.cols) return name;
+  return absl::StrCat(name, "[", whole.rows ? ":" : RangeText(block.rows),
+                      whole.cols ? "" : absl::StrCat(", ", RangeText(block.cols)), "]");
+}
+
+// "rank 3", by its number in the world.
+std::string RankText(const Problem& problem, Rank rank) {
+  const bool known = rank >= 0 && rank < problem.mesh.size();
+  return absl::StrCat("rank ", known ? problem.mesh.ranks[rank] : rank);
 }
 
 std::string Phrase(const Problem& problem, const Transfer& op) {
-  return absl::StrFormat("%s of %s from rank %d", Part(problem, op.block),
-                         OperandText(problem, op.block.operand), op.from.rank);
+  std::vector<std::string> others;
+  for (const Place& place : op.to)
+    if (place.rank != op.from.rank) others.push_back(RankText(problem, place.rank));
+  const std::string part = PartText(problem, op.block);
+  return others.empty() ? absl::StrCat("copy ", part)
+                        : absl::StrFormat("send %s to %s", part, absl::StrJoin(others, ", "));
 }
 
 std::string Phrase(const Problem& problem, const Multiply& op) {
-  return absl::StrFormat("%s %s %s %s %s x %s", OperandText(problem, op.c.operand),
-                         Part(problem, op.c), op.accumulate ? "+=" : "=",
-                         OperandText(problem, op.a.operand), Part(problem, op.a),
-                         OperandText(problem, op.b.operand));
+  return absl::StrFormat("multiply %s x %s", FactorText(problem, op.a), FactorText(problem, op.b));
 }
 
 std::string Phrase(const Problem& problem, const Reduce& op) {
-  return absl::StrFormat("%s %s += the partial sum at rank %d", OperandText(problem, op.c.operand),
-                         Part(problem, op.c), op.from.rank);
+  return absl::StrFormat("add %s from %s", PartText(problem, op.c),
+                         RankText(problem, op.from.rank));
 }
 
-std::string Phrase(const Problem&, const Join&) { return "a join"; }
+std::string Phrase(const Problem&, const Join&) { return Join::kName; }
+
+int64_t BytesOf(const Block& block, const Place& place) {
+  return block.rows.size() * RowBytes(block, place);
+}
+
+Amount OpAmount(const Transfer& op) {
+  return {"bytes", BytesOf(op.block, op.from) * static_cast<int64_t>(op.to.size())};
+}
+Amount OpAmount(const Multiply& op) {
+  return {"flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
+}
+Amount OpAmount(const Reduce& op) { return {"bytes", BytesOf(op.c, op.from)}; }
+Amount OpAmount(const Join&) { return {"bytes", 0}; }
 
 }  // namespace
 
@@ -121,6 +155,20 @@ std::string OperandText(const Problem& problem, int operand) {
     if (same == 1 && word && name != kWorkspaceText) return name;
   }
   return absl::StrCat("#", operand);
+}
+
+std::string BlockName(const Problem& problem, const Block& block) {
+  return absl::StrFormat("%s[%d:%d, %d:%d]", OperandText(problem, block.operand), block.rows.begin,
+                         block.rows.end, block.cols.begin, block.cols.end);
+}
+
+std::string BufferName(const Problem& problem, Rank rank, Buffer buffer) {
+  return absl::StrFormat("rank %d's %s", rank, OperandText(problem, buffer));
+}
+
+std::string PlacedName(const Problem& problem, const Block& block, const Place& place) {
+  return absl::StrFormat("%s at byte %d of %s", BlockName(problem, block), place.offset_bytes,
+                         BufferName(problem, place.rank, place.buffer));
 }
 
 std::string Print(const Problem& problem, const Schedule& schedule) {
@@ -144,6 +192,10 @@ std::string Print(const Problem& problem, const Schedule& schedule) {
 
 std::string Describe(const Problem& problem, const Step& step) {
   return std::visit([&](const auto& op) { return Phrase(problem, op); }, step.op);
+}
+
+Amount AmountOf(const Step& step) {
+  return std::visit([](const auto& op) { return OpAmount(op); }, step.op);
 }
 
 }  // namespace agmm

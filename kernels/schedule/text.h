@@ -1,4 +1,4 @@
-// Schedules as text, for people, diffs and golden files. The tests parse it back.
+// Schedules and their parts as text: for errors, traces, diffs and golden files.
 #pragma once
 
 #include <cstdint>
@@ -13,10 +13,24 @@ inline constexpr char kWorkspaceText[] = "workspace";
 // Returns the tensor's name; "workspace" for kWorkspace; "#3" if names do not distinguish operands.
 std::string OperandText(const Problem& problem, int operand);
 
-// Returns one line per step, with the complete schedule.
+// "A[0:4, 0:8]".
+std::string BlockName(const Problem& problem, const Block& block);
+// "rank 1's workspace", "rank 1's A".
+std::string BufferName(const Problem& problem, Rank rank, Buffer buffer);
+// "A[0:4, 0:8] at byte 512 of rank 1's workspace".
+std::string PlacedName(const Problem& problem, const Block& block, const Place& place);
+
+// Returns one line per step, with the complete schedule. The tests parse it back.
 std::string Print(const Problem& problem, const Schedule& schedule);
 
-// Returns a short description of one step, for errors: "rows 2048:4096 of A from rank 4".
+// "multiply A[0:512] x B", "send rows 0:512 of A to rank 3", "join"; ranks are the world's.
 std::string Describe(const Problem& problem, const Step& step);
+
+// The work of a step of a schedule that verifies.
+struct Amount {
+  const char* unit;  // "bytes" or "flop"
+  int64_t count;     // for all destinations together
+};
+Amount AmountOf(const Step& step);
 
 }  // namespace agmm

@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
+#include "kernels/schedule/text.h"
 #include "kernels/schedule/verify_checks.h"
 
 namespace agmm {
@@ -43,8 +44,8 @@ absl::Status Verify(const Problem& problem, const Topology& topology, const Sche
     AGMM_RETURN_IF_ERROR(VerifySteps(problem, topology, schedule, rank));
   AGMM_ASSIGN_OR_RETURN(const Order order, Order::Build(schedule));
   AGMM_RETURN_IF_ERROR(CheckPasses(problem, schedule, order));
-  AGMM_RETURN_IF_ERROR(verify::CheckRaces(problem, schedule, order));
-  return verify::CheckContents(problem, schedule, order);
+  AGMM_RETURN_IF_ERROR(CheckRaces(problem, schedule, order));
+  return CheckContents(problem, schedule, order);
 }
 
 }  // namespace agmm

@@ -5,7 +5,7 @@
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/schedule.h"
 
-namespace agmm::verify {
+namespace agmm {
 
 // Checks that conflicting accesses of steps, epochs and environments are ordered. Requires
 // VerifySteps.
@@ -14,4 +14,4 @@ absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const 
 // steps, which represents all orders once CheckRaces holds.
 absl::Status CheckContents(const Problem& problem, const Schedule& schedule, const Order& order);
 
-}  // namespace agmm::verify
+}  // namespace agmm

@@ -6,9 +6,10 @@
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/questions.h"
+#include "kernels/schedule/text.h"
 #include "kernels/schedule/verify_checks.h"
 
-namespace agmm::verify {
+namespace agmm {
 namespace {
 
 // Pairs of accesses that the order does not settle at once are kept until all questions are
@@ -218,4 +219,4 @@ absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const 
   return Races(problem, schedule, order).Check();
 }
 
-}  // namespace agmm::verify
+}  // namespace agmm

@@ -95,7 +95,7 @@ TEST_P(Failure, DeadlineNamesTheWaitingStepAndItsSlot) {
   ExpectAtDeadline(
       attempt,
       {Late(ContainsRegex("^rank 10 lane [0-9]+ step [0-9]+ waited [0-9.]+ m?s for slot 10:[0-9]+ "
-                          "\\(rows 20:40 of A from rank 1\\), epoch 1$")),
+                          "\\(rank 11: send rows 20:40 of A to rank 10\\), epoch 1$")),
        testing::Eq(absl::OkStatus())});
 }
 
@@ -300,7 +300,7 @@ TEST_P(PeerFailure, ADeadlineNamesTheRankThatHasNotBegun) {
   };
   const auto waits = ContainsRegex(
       "^rank 1[02] lane 0 step [0-9]+ waited [0-9.]+ m?s for slot 1[02]:[0-9]+ "
-      "\\(a join at rank 11\\), epoch 1$");
+      "\\(rank 11: join\\), epoch 1$");
   // A GPU of the model is certain to begin the multiply only if it runs the oldest operation
   // first. In other orders the multiply may still be waiting.
   if (kind == "cuda_model" && absl::StrContains(model, "order=") &&

@@ -120,7 +120,11 @@ bool Cluster::GuardsAreWhole() {
 PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                            std::vector<int> world_ranks, std::vector<int64_t> offsets)
     : cluster_(cluster),
-      problem_(problem),
+      problem_([&] {
+        Problem on_world = problem;
+        if (!world_ranks.empty()) on_world.mesh.ranks = std::move(world_ranks);
+        return on_world;
+      }()),
       schedule_(std::make_shared<const Schedule>(schedule)),
       plan_([] {
         static std::atomic<uint64_t> next{1};
@@ -143,7 +147,6 @@ PreparedPlan::PreparedPlan(Cluster& cluster, const Problem& problem, const Sched
     peers.islands = cluster.topology().island_of_rank;
     peers.plan = plan_;
     peers.transport = cluster.network().from(nodes[self]);
-    peers.world_ranks = world_ranks;
     for (Rank rank = 0; rank < ranks; ++rank) {
       const bool local = nodes[rank] == nodes[self];
       peers.executors.push_back(local ? executors_[rank].get() : nullptr);

@@ -77,8 +77,9 @@ class Cluster {
 // A schedule prepared on all ranks of a cluster, with its own operands.
 class PreparedPlan {
  public:
-  // Dies if the schedule is refused. `world_ranks` are the ranks in errors. `offsets` are the
-  // places of the operands; if empty, they get their own places.
+  // Dies if the schedule is refused. `world_ranks` are the mesh's ranks, which errors name; if
+  // empty, they stay. `offsets` are the places of the operands; if empty, they get their own
+  // places.
   PreparedPlan(Cluster& cluster, const Problem& problem, const Schedule& schedule,
                std::vector<int> world_ranks = {}, std::vector<int64_t> offsets = {});
   // Cancels running epochs and waits for their end.

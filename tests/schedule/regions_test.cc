@@ -11,7 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/units.h"
 
-namespace agmm::verify {
+namespace agmm {
 namespace {
 
 constexpr int64_t kWord = sizeof(float);
@@ -121,4 +121,4 @@ TEST(Regions, AgreeWithAModelOfEveryElement) {
 }
 
 }  // namespace
-}  // namespace agmm::verify
+}  // namespace agmm

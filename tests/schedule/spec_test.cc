@@ -261,7 +261,7 @@ TEST(Spec, OnlyOneProductOfThreeOperandsIsPlanned) {
   const Problem problem = *ProblemOf("A[M_x, K] * B[K, N] -> C[M, N]");
   EXPECT_TRUE(Validate(problem).ok());
   EXPECT_THAT(problem.Inputs(), testing::ElementsAre(kA, kB));
-  EXPECT_THAT(problem.Results(), testing::ElementsAre(kC));
+  EXPECT_TRUE(problem.Writes(kC));
   const auto code = [&](std::vector<Operation> operations) {
     Problem other = problem;
     other.operations = std::move(operations);

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-namespace agmm::verify {
+namespace agmm {
 namespace {
 
 TEST(Terms, AreEqualInAnyOrderOfAdding) {
@@ -29,4 +29,4 @@ TEST(Terms, OfAnEmptyRangeAreNone) {
 }
 
 }  // namespace
-}  // namespace agmm::verify
+}  // namespace agmm

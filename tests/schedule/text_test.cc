@@ -224,12 +224,29 @@ TEST(Text, HugeTextsAreRefused) {
 TEST(Describe, DescribesAStep) {
   const Problem problem = SmallProblem();
   const Schedule schedule = SmallSchedule();
-  EXPECT_EQ(Describe(problem, schedule.ranks[0][0]), "rows 0:256 of A from rank 0");
-  EXPECT_EQ(Describe(problem, schedule.ranks[0][1]),
-            "C rows 0:256 columns 0:32 += A rows 0:256 x B");
+  EXPECT_EQ(Describe(problem, schedule.ranks[0][0]), "send rows 0:256 of A to rank 1");
+  EXPECT_EQ(Describe(problem, schedule.ranks[0][1]), "multiply A[0:256] x B[:, 0:32]");
   EXPECT_EQ(Describe(problem, schedule.ranks[0][3]),
-            "C rows 0:256 columns 0:32 += the partial sum at rank 1");
-  EXPECT_EQ(Describe(problem, schedule.ranks[1][0]), "a join");
+            "add rows 0:256, columns 0:32 of C from rank 1");
+  EXPECT_EQ(Describe(problem, schedule.ranks[1][0]), "join");
+}
+
+TEST(Describe, NamesRanksOfTheWorld) {
+  Problem problem = SmallProblem();
+  problem.mesh.ranks = {6, 7};
+  EXPECT_EQ(Describe(problem, SmallSchedule().ranks[0][0]), "send rows 0:256 of A to rank 7");
+}
+
+TEST(Amount, CountsBytesOfAllDestinationsAndFlops) {
+  const Schedule schedule = SmallSchedule();
+  const auto text = [&](Rank rank, int step) {
+    const Amount amount = AmountOf(schedule.ranks[rank][step]);
+    return absl::StrCat(amount.count, " ", amount.unit);
+  };
+  EXPECT_EQ(text(0, 0), absl::StrCat(2 * 256 * 32 * 2, " bytes"));
+  EXPECT_EQ(text(0, 1), absl::StrCat(2 * 256 * 32 * 32, " flop"));
+  EXPECT_EQ(text(0, 3), absl::StrCat(256 * 32 * 2, " bytes"));
+  EXPECT_EQ(text(1, 0), "0 bytes");
 }
 
 TEST(PlanHash, IsTheSameOnAnyRanksOfTheWorld) {

@@ -139,7 +139,7 @@ TEST_F(StalledRunner, ADeadlineNamesTheWaitingStepAndItsProducer) {
   const absl::Status status = node_.DoneOf(1);
   EXPECT_EQ(status.code(), Code::kDeadlineExceeded);
   EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0"));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("of A from rank 1"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("(rank 1: send rows 8:16 of A to rank 0)"));
 }
 
 TEST_F(StalledRunner, ReportsThePositionsAndWaitsOfItsRanks) {
