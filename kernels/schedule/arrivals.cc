@@ -64,24 +64,6 @@ void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Res
   }
 }
 
-// By hop of `movement`: true if it is read in place and not copied.
-std::vector<bool> InPlaceHops(const Topology& topology, const Movement& movement,
-                              Arrivals arrivals) {
-  std::vector<bool> in_place(movement.hops().size(), false);
-  if (arrivals != Arrivals::kInPlace) return in_place;
-  // A rank that passes a chunk on needs a copy of its own.
-  std::vector<bool> passed_on(movement.hops().size(), false);
-  for (const Movement::ChunkHop& hop : movement.hops()) {
-    const int source = movement.ArrivalAt(hop.from, hop.chunk);
-    if (source >= 0) passed_on[source] = true;
-  }
-  for (size_t i = 0; i < in_place.size(); ++i) {
-    const Movement::ChunkHop& hop = movement.hops()[i];
-    in_place[i] = !passed_on[i] && topology.CanLoad(hop.from, hop.to);
-  }
-  return in_place;
-}
-
 std::vector<PlacedChunk> InShards(const Problem& problem, const Movement& movement,
                                   Resources& resources) {
   std::vector<PlacedChunk> arrivals;
@@ -104,25 +86,23 @@ Place Resources::Allocate(Rank rank, int64_t rows, int64_t cols, DType dtype) {
 
 int64_t Resources::most_bytes() const { return *std::max_element(bytes_.begin(), bytes_.end()); }
 
-std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
-                                       const Work& work, const Movement& movement, Arrivals how,
-                                       int places, const std::vector<Place>& whole,
-                                       Resources& resources) {
+std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
+                                       const Movement& movement, int places,
+                                       const std::vector<Place>& whole, Resources& resources) {
   if (movement.consumer() == Consumer::kShard) return InShards(problem, movement, resources);
   const int ranks = problem.mesh.size();
   const DType dtype = problem.tensors[movement.operand()].dtype;
-  const std::vector<bool> in_place = InPlaceHops(topology, movement, how);
   std::vector<PlacedChunk> arrivals(movement.hops().size());
   // The number of readers of each arrival: one for all multiplies of its rank, and one for each hop
   // that copies it onwards or reads it in place.
   std::vector<int> readers(arrivals.size(), 0);
   for (size_t i = 0; i < arrivals.size(); ++i) {
     const Movement::ChunkHop& hop = movement.hops()[i];
-    arrivals[i].in_place = in_place[i];
+    arrivals[i].in_place = hop.in_place;
     arrivals[i].next = static_cast<int>(i);
     const int source = movement.ArrivalAt(hop.from, hop.chunk);
-    if (in_place[i]) arrivals[i].reads = source;
-    if (!in_place[i]) ++readers[i];
+    if (hop.in_place) arrivals[i].reads = source;
+    if (!hop.in_place) ++readers[i];
     if (source >= 0) ++readers[source];
   }
   if (places > 0) TakeTurns(movement, ranks, places, dtype, resources, arrivals);
@@ -133,7 +113,7 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
       if (arrival.in_place) continue;
       const Movement::ChunkHop& hop = movement.hops()[i];
       const Block& block = movement.chunks().list[hop.chunk].block;
-      if (how == Arrivals::kContiguous) {
+      if (!whole.empty()) {
         arrival.place = PlaceWithin(NeededBlock(problem, movement.operand(), work.parts[hop.to]),
                                     whole[hop.to], block);
       } else if (places == 0) {
@@ -148,8 +128,8 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& t
   // Now that all copies have places, each chunk that is read in place gets the place at which its
   // sender has it.
   for (size_t i = 0; i < arrivals.size(); ++i) {
-    if (!in_place[i]) continue;
     const Movement::ChunkHop& hop = movement.hops()[i];
+    if (!hop.in_place) continue;
     const Block& block = movement.chunks().list[hop.chunk].block;
     PlacedChunk& arrival = arrivals[i];
     arrival.place =

@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <vector>
 
-#include "kernels/schedule/algorithm.h"
 #include "kernels/schedule/movement.h"
 #include "kernels/schedule/schedule.h"
 #include "kernels/schedule/split.h"
@@ -44,10 +43,9 @@ struct PlacedChunk {
 
 // The arrivals of `movement`, by hop. `places`: the number of places that the arrivals at a rank
 // share, unless they need more; 0: each arrival has its own place. `whole`: by rank, the place of a
-// contiguous operand.
-std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Topology& topology,
-                                       const Work& work, const Movement& movement,
-                                       Arrivals arrivals, int places,
+// contiguous operand; empty for others.
+std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
+                                       const Movement& movement, int places,
                                        const std::vector<Place>& whole, Resources& resources);
 
 }  // namespace agmm

@@ -6,7 +6,6 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "kernels/schedule/arrivals.h"
-#include "kernels/schedule/carriers.h"
 #include "kernels/schedule/send_lanes.h"
 
 namespace agmm {
@@ -51,6 +50,15 @@ struct Use {
   int first = 0, last = 0;
 };
 
+// Returns the part of a contiguous operand that travels which its rank copies from its shard, or
+// to its shard if the operand is the result; may be empty.
+Block OwnCopy(const Problem& problem, Operand operand, const LocalProduct& part, Rank rank) {
+  const Block whole = NeededBlock(problem, operand, part);
+  const Block own = Intersect(whole, ShardBlock(problem, operand, rank));
+  // If the whole result is the rank's own, the multiply writes it to the shard.
+  return problem.Writes(operand) && own == whole ? Block() : own;
+}
+
 class Builder {
  public:
   Builder(const Problem& problem, const Topology& topology, const Work& work,
@@ -69,9 +77,15 @@ class Builder {
     const Taking taking = options_.arrivals == Arrivals::kContiguous ? Taking::kWhole
                           : options_.places > 0                      ? Taking::kByArrival
                                                                      : Taking::kChunks;
+    std::vector<std::pair<Operand, Grid>> grids;
+    for (const Movement& movement : movements_) {
+      if (movement.travels() && taking != Taking::kWhole)
+        grids.emplace_back(movement.operand(), movement.chunks().grid);
+    }
+    const Cuts cuts(problem_, grids);
     for (Rank rank = 0; rank < problem_.mesh.size(); ++rank) {
       for (const Placed& placed : placed_) CopyOwn(rank, placed);
-      AddMultiplies(rank, CellsOf(problem_, movements_, taking, work_.parts[rank], rank));
+      AddMultiplies(rank, CellsOf(problem_, movements_, cuts, taking, work_.parts[rank], rank));
     }
     AddSends();
     for (const Placed& placed : placed_) AddReaderJoins(placed);
@@ -93,8 +107,8 @@ class Builder {
         placed.whole.push_back(block.empty() ? Place{} : Allocate(rank, block));
       }
     }
-    placed.arrivals = PlaceArrivals(problem_, topology_, work_, movement, options_.arrivals,
-                                    options_.places, placed.whole, resources_);
+    placed.arrivals =
+        PlaceArrivals(problem_, work_, movement, options_.places, placed.whole, resources_);
     placed.gates.resize(placed.arrivals.size());
     for (const PlacedChunk& arrival : placed.arrivals) {
       for (const Slot& credit : arrival.credits)
@@ -112,7 +126,7 @@ class Builder {
   void CopyOwn(Rank rank, const Placed& input) {
     if (input.whole.empty()) return;
     const Block needed = NeededAt(input, rank);
-    const Block own = Intersect(needed, ShardBlock(problem_, needed.operand, rank));
+    const Block own = OwnCopy(problem_, needed.operand, work_.parts[rank], rank);
     if (own.empty()) return;
     ranks_[rank].computes.push_back({Transfer{own,
                                               ResidentPlace(problem_, own, rank),
@@ -203,9 +217,8 @@ class Builder {
     if (!MakesWhole(result) || cells.empty()) return;
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
     // After its single multiply, the rank copies its part of the shard.
-    const Block made = NeededAt(result, rank);
-    const Block own = Intersect(made, ShardBlock(problem_, made.operand, rank));
-    if (own.empty() || own == made) return;
+    const Block own = OwnCopy(problem_, result.movement.operand(), work_.parts[rank], rank);
+    if (own.empty()) return;
     mine.computes.push_back(
         {Transfer{own, PlaceMade(rank, -1, own), {ResidentPlace(problem_, own, rank)}},
          kComputeLane});
@@ -397,6 +410,40 @@ class Builder {
 Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
                const std::vector<Movement>& movements, const BuildOptions& options) {
   return Builder(problem, topology, work, movements, options).Run();
+}
+
+double CountSteps(const Problem& problem, const Topology& topology, const Demands& demands,
+                  const Algorithm& algorithm) {
+  double steps = 0;
+  std::vector<std::pair<Operand, Grid>> grids;
+  for (const Demand& demand : demands.list) {
+    if (!demand.travels) continue;
+    steps += CountCopies(problem, topology, demand, algorithm);
+    if (algorithm.arrivals != Arrivals::kContiguous) {
+      grids.emplace_back(demand.operand,
+                         GridOf(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols));
+      continue;
+    }
+    for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
+      steps += !OwnCopy(problem, demand.operand, demands.work.parts[rank], rank).empty();
+  }
+  const Cuts cuts(problem, grids);
+  const auto count = [&](const Range& range, Dim dim) {
+    return static_cast<double>(cuts.Count(range, dim));
+  };
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    const LocalProduct& part = demands.work.parts[rank];
+    const double slices = count(part.k, Dim::kK);
+    if (demands.made.empty()) {
+      steps += count(part.m, Dim::kM) * count(part.n, Dim::kN) * slices;
+      continue;
+    }
+    for (const Block& c : demands.made[rank]) {
+      steps += count(Along(problem, c.operand, c, Dim::kM), Dim::kM) *
+               count(Along(problem, c.operand, c, Dim::kN), Dim::kN) * slices;
+    }
+  }
+  return steps;
 }
 
 }  // namespace agmm

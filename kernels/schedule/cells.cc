@@ -1,5 +1,4 @@
 #include "kernels/schedule/cells.h"
-#include "kernels/schedule/index.h"
 
 #include <algorithm>
 #include <climits>
@@ -24,9 +23,10 @@ bool ArrivesBefore(const std::pair<Time, Cell>& x, const std::pair<Time, Cell>& 
   return x.first < y.first;
 }
 
-class Cutter {
+class CellMaker {
  public:
-  Cutter(const Problem& problem, const std::vector<Movement>& movements, Taking taking, Rank rank)
+  CellMaker(const Problem& problem, const std::vector<Movement>& movements, Taking taking,
+            Rank rank)
       : problem_(problem), movements_(movements), taking_(taking), rank_(rank) {}
 
   // Returns the movement of C if C leaves chunk by chunk, else null.
@@ -34,21 +34,6 @@ class Cutter {
     for (const Movement& movement : movements_)
       if (movement.producer() == Producer::kMultiplies && IsCut(movement)) return &movement;
     return nullptr;
-  }
-  // Cuts a range of a dimension at the ends of the chunks of each input that has the dimension.
-  std::vector<Range> Cut(const Range& range, Dim dim) const {
-    std::vector<Range> ranges = CutAt(range, {});
-    for (const Movement& movement : movements_) {
-      if (!IsReadInChunks(movement) || !HasDim(problem_, movement.operand(), dim)) continue;
-      std::vector<Range> finer;
-      for (const Range& each : ranges) {
-        for (const Range& piece :
-             CutAt(each, Along(problem_, movement.operand(), movement.chunks(), dim)))
-          finer.push_back(piece);
-      }
-      ranges = std::move(finer);
-    }
-    return ranges;
   }
   // The cells of one block of C, which no cut of the inputs divides.
   Group GroupOf(const Block& c, const std::vector<Range>& slices) const {
@@ -96,6 +81,39 @@ class Cutter {
 
 }  // namespace
 
+Cuts::Cuts(const Problem& problem, const std::vector<std::pair<Operand, Grid>>& grids) {
+  for (const Dim dim : {Dim::kM, Dim::kN, Dim::kK}) {
+    std::vector<int64_t>& ends = ends_[static_cast<int>(dim)];
+    for (const auto& [operand, grid] : grids) {
+      if (!HasDim(problem, operand, dim)) continue;
+      for (const Range& range : Along(problem, operand, grid, dim)) ends.push_back(range.end);
+    }
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+  }
+}
+
+std::vector<Range> Cuts::Of(const Range& range, Dim dim) const {
+  std::vector<Range> parts;
+  if (range.empty()) return parts;
+  const std::vector<int64_t>& ends = ends_[static_cast<int>(dim)];
+  int64_t begin = range.begin;
+  for (auto end = std::upper_bound(ends.begin(), ends.end(), begin);
+       end != ends.end() && *end < range.end; ++end) {
+    parts.push_back({begin, *end});
+    begin = *end;
+  }
+  parts.push_back({begin, range.end});
+  return parts;
+}
+
+int64_t Cuts::Count(const Range& range, Dim dim) const {
+  if (range.empty()) return 0;
+  const std::vector<int64_t>& ends = ends_[static_cast<int>(dim)];
+  const auto first = std::upper_bound(ends.begin(), ends.end(), range.begin);
+  return std::lower_bound(first, ends.end(), range.end) - first + 1;
+}
+
 std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
                               Rank rank) {
   const Block wanted = ShardBlock(problem, TheProduct(problem).c, rank);
@@ -110,12 +128,12 @@ std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const B
 }
 
 std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& movements,
-                          Taking taking, const LocalProduct& part, Rank rank) {
+                          const Cuts& cuts, Taking taking, const LocalProduct& part, Rank rank) {
   if (part.empty()) return {};
-  const Cutter cutter(problem, movements, taking, rank);
+  const CellMaker maker(problem, movements, taking, rank);
   const Operand c = TheProduct(problem).c;
   const Block made = NeededBlock(problem, c, part);
-  const Movement* const leaving = cutter.Leaving();
+  const Movement* const leaving = maker.Leaving();
   std::vector<std::pair<int, Block>> blocks;  // (chunk, block)
   if (leaving != nullptr) {
     for (int chunk : ChunksMadeBy(problem, *leaving, made, rank))
@@ -123,7 +141,7 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   } else {
     blocks.emplace_back(-1, made);
   }
-  const std::vector<Range> slices = cutter.Cut(part.k, Dim::kK);
+  const std::vector<Range> slices = cuts.Of(part.k, Dim::kK);
   std::vector<Group> groups;
   for (const auto& [chunk, block] : blocks) {
     int leaves = INT_MAX;
@@ -133,9 +151,9 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
         for (Rank to : source.needers) leaves = std::min(leaves, leaving->StepAt(to, chunk));
       }
     }
-    for (const Range& m : cutter.Cut(Along(problem, c, block, Dim::kM), Dim::kM)) {
-      for (const Range& n : cutter.Cut(Along(problem, c, block, Dim::kN), Dim::kN)) {
-        groups.push_back(cutter.GroupOf(BlockOf(problem, c, {m, n, part.k}), slices));
+    for (const Range& m : cuts.Of(Along(problem, c, block, Dim::kM), Dim::kM)) {
+      for (const Range& n : cuts.Of(Along(problem, c, block, Dim::kN), Dim::kN)) {
+        groups.push_back(maker.GroupOf(BlockOf(problem, c, {m, n, part.k}), slices));
         groups.back().leaves = leaves;
         for (auto& [time, cell] : groups.back().cells) cell.c_chunk = chunk;
       }
@@ -161,6 +179,37 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   cells.reserve(ordered.size());
   for (const auto& [time, cell] : ordered) cells.push_back(cell);
   return cells;
+}
+
+Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Cell>& cells,
+                    Rank rank) {
+  const auto for_each_read = [&](const Cell& cell, auto use) {
+    for (const Movement& input : movements) {
+      if (input.consumer() != Consumer::kMultiplies) continue;
+      const Block& block = cell.ReadOf(input.operand());
+      for (int chunk : input.ChunksOf(block)) use(input, chunk, block);
+    }
+  };
+  Carriers carriers;
+  int latest = 0;  // the latest step that the cells so far wait for
+  for (size_t begin = 0, end = 0; begin < cells.size(); begin = end) {
+    // The cells of one tile pass, whose sum stays on chip until the last one.
+    bool on_chip = true;
+    while (on_chip) {
+      const Cell& cell = cells[end++];
+      on_chip = !cell.finish && cell.sum < 0;
+      for_each_read(cell, [&](const Movement& input, int chunk, const Block&) {
+        latest = std::max(latest, input.StepAt(rank, chunk));
+      });
+    }
+    for (size_t i = begin; i < end; ++i) {
+      for_each_read(cells[i], [&](const Movement& input, int chunk, const Block& block) {
+        if (input.chunks().list[chunk].block == block && input.StepAt(rank, chunk) == latest)
+          carriers.try_emplace({input.operand(), chunk}, static_cast<int>(i));
+      });
+    }
+  }
+  return carriers;
 }
 
 }  // namespace agmm

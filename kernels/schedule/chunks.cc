@@ -92,18 +92,6 @@ std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
 
 }  // namespace
 
-std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts) {
-  std::vector<Range> out;
-  int64_t begin = range.begin;
-  for (const Range& cut : cuts) {
-    if (cut.end <= begin || cut.end >= range.end) continue;
-    out.push_back({begin, cut.end});
-    begin = cut.end;
-  }
-  if (begin < range.end) out.push_back({begin, range.end});
-  return out;
-}
-
 Range Grid::Within(const std::vector<Range>& cuts, const Range& range) {
   const auto at = [&](int64_t end) -> int64_t {
     return std::partition_point(cuts.begin(), cuts.end(),
@@ -124,8 +112,7 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
   Chunks chunks;
-  chunks.rows = rows.cuts;
-  chunks.cols = cols.cuts;
+  chunks.grid = {rows.cuts, cols.cuts};
   const size_t row_cells = rows.first_cut.size() - 1, col_cells = cols.first_cut.size() - 1;
   // By cell, ascending.
   std::vector<std::vector<Rank>> holders(row_cells * col_cells), needers(row_cells * col_cells);

@@ -21,15 +21,6 @@ struct Chunk {
   std::vector<Source> sources;  // if there are several holders, the nearest one sends
 };
 
-// All chunks of an operand, by rows and then by columns.
-struct Chunks {
-  std::vector<Range> rows, cols;  // cuts of both dimensions
-  std::vector<Chunk> list;
-  bool travel = false;  // some rank needs elements that it does not have
-
-  int IndexOf(int row, int col) const { return row * static_cast<int>(cols.size()) + col; }
-};
-
 // Disjoint blocks.
 using Blocks = std::vector<Block>;
 
@@ -42,6 +33,15 @@ struct Grid {
   // The indices of the rows, or of the columns, of a block whose ends are cuts.
   static Range Within(const std::vector<Range>& cuts, const Range& range);
 };
+// All chunks of an operand, by rows and then by columns.
+struct Chunks {
+  Grid grid;
+  std::vector<Chunk> list;
+  bool travel = false;  // some rank needs elements that it does not have
+
+  int IndexOf(int row, int col) const { return row * static_cast<int>(grid.cols.size()) + col; }
+};
+
 Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int row_pieces,
             int col_pieces);
 
@@ -59,8 +59,5 @@ struct ChunkCount {
 // By rank.
 std::vector<ChunkCount> CountChunks(const std::vector<Block>& has, const std::vector<Blocks>& needs,
                                     int row_pieces, int col_pieces);
-
-// Cuts `range` at all ends of `cuts` inside it.
-std::vector<Range> CutAt(const Range& range, const std::vector<Range>& cuts);
 
 }  // namespace agmm

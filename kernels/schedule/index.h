@@ -57,7 +57,7 @@ inline bool IsRows(const Problem& problem, Operand operand, Dim dim) {
 }
 
 // Returns pair.rows if `dim` is that of the rows of `operand`, and pair.cols otherwise. `pair` is a
-// Block, a Grid, Chunks, a Sharding, or anything else with `rows` and `cols`.
+// Block, a Grid, a Sharding, or anything else with `rows` and `cols`.
 template <typename Pair>
 auto& Along(const Problem& problem, Operand operand, Pair& pair, Dim dim) {
   return IsRows(problem, operand, dim) ? pair.rows : pair.cols;

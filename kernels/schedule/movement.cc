@@ -4,6 +4,37 @@
 #include <tuple>
 
 namespace agmm {
+namespace {
+
+using ChunkHop = Movement::ChunkHop;
+
+// Returns true if ranks read the chunks in each other's memory where they can.
+bool IsReadInPlace(const Demand& demand, const Algorithm& algorithm) {
+  return algorithm.arrivals == Arrivals::kInPlace && demand.consumer == Consumer::kMultiplies;
+}
+
+// Calls use(hop) for each hop of the chunk with this number.
+template <typename Use>
+void ForEachHop(const Problem& problem, const Topology& topology, const Demand& demand,
+                const Algorithm& algorithm, const Chunk& chunk, int number, const Use& use) {
+  const bool in_place = IsReadInPlace(demand, algorithm);
+  for (const Source& source : chunk.sources) {
+    const std::vector<Hop> hops =
+        algorithm.route({source.rank, source.needers, chunk.piece, problem.mesh, topology});
+    std::vector<Rank> senders;  // they need a copy of their own
+    if (in_place) {
+      for (const Hop& hop : hops) senders.push_back(hop.from);
+      std::sort(senders.begin(), senders.end());
+    }
+    for (const Hop& hop : hops) {
+      use(ChunkHop{number, hop.from, hop.to, hop.step,
+                   in_place && topology.CanLoad(hop.from, hop.to) &&
+                       !std::binary_search(senders.begin(), senders.end(), hop.to)});
+    }
+  }
+}
+
+}  // namespace
 
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm) {
@@ -17,13 +48,8 @@ Movement::Movement(const Problem& problem, const Topology& topology, const Deman
   if (!demand.travels) return;
   chunks_ = RefineDemand(problem, topology, demand, algorithm);
   for (int c = 0; c < static_cast<int>(chunks_.list.size()); ++c) {
-    const Chunk& chunk = chunks_.list[c];
-    for (const Source& source : chunk.sources) {
-      for (const Hop& hop :
-           algorithm.route({source.rank, source.needers, chunk.piece, problem.mesh, topology})) {
-        hops_.push_back({c, hop.from, hop.to, hop.step});
-      }
-    }
+    ForEachHop(problem, topology, demand, algorithm, chunks_.list[c], c,
+               [&](const ChunkHop& hop) { hops_.push_back(hop); });
   }
   std::stable_sort(hops_.begin(), hops_.end(), [](const ChunkHop& a, const ChunkHop& b) {
     return std::tie(a.step, a.chunk) < std::tie(b.step, b.chunk);
@@ -41,7 +67,7 @@ std::vector<int> Movement::ChunksOf(const Block& block) const {
                                          [&](const Range& cut) { return cut.end <= begin; });
     return static_cast<int>(at - cuts.begin());
   };
-  const auto& [rows, cols] = std::tie(chunks_.rows, chunks_.cols);
+  const auto& [rows, cols] = chunks_.grid;
   for (int i = first(rows, block.rows.begin);
        i < static_cast<int>(rows.size()) && rows[i].begin < block.rows.end; ++i) {
     for (int j = first(cols, block.cols.begin);
@@ -49,6 +75,35 @@ std::vector<int> Movement::ChunksOf(const Block& block) const {
       found.push_back(chunks_.IndexOf(i, j));
   }
   return found;
+}
+
+double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
+                   const Algorithm& algorithm) {
+  // More hops than daemons plan are not counted one by one, because that takes too long.
+  constexpr double kMostHops = 1 << 17;
+  const auto received_in = [&](int rows, int cols) {
+    double chunks = 0;
+    for (const ChunkCount& count : CountChunks(demand.has, demand.needs, rows, cols))
+      chunks += static_cast<double>(count.received);
+    return chunks;
+  };
+  if (!demand.travels) return 0;
+  const bool in_place = IsReadInPlace(demand, algorithm);
+  if (in_place && !algorithm.one_a_node) return 0;  // on one node, nothing is copied
+  if (!in_place || received_in(1, 1) > kMostHops)
+    return received_in(demand.pieces.rows, demand.pieces.cols);
+  // The pieces of a cell of the grid have the same ranks, so they have as many copies.
+  Demand whole = demand;
+  whole.pieces = {};
+  double copies = 0;
+  for (const Chunk& cell : RefineDemand(problem, topology, whole, algorithm).list) {
+    const int64_t pieces = std::min<int64_t>(cell.block.rows.size(), demand.pieces.rows) *
+                           std::min<int64_t>(cell.block.cols.size(), demand.pieces.cols);
+    ForEachHop(problem, topology, whole, algorithm, cell, 0, [&](const ChunkHop& hop) {
+      copies += hop.in_place ? 0 : static_cast<double>(pieces);
+    });
+  }
+  return copies;
 }
 
 }  // namespace agmm

@@ -17,6 +17,7 @@ class Movement {
     int chunk = 0;
     Rank from = 0, to = 0;
     int step = 0;
+    bool in_place = false;  // nothing is copied: `to` reads the chunk where `from` has it
   };
 
   // An operand that does not travel has no chunks.
@@ -56,5 +57,10 @@ class Movement {
 // The chunks of `demand`, with the ranks that send and that receive them.
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm);
+
+// Returns the number of hops of a Movement that are not read in place. Counts all hops if there are
+// more than daemons plan. Floating-point, because hostile options give more than 64 bits can count.
+double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
+                   const Algorithm& algorithm);
 
 }  // namespace agmm

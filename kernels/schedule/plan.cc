@@ -12,64 +12,10 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
 #include "kernels/schedule/cut_demands.h"
-#include "kernels/schedule/index.h"
 #include "kernels/schedule/movement.h"
 
 namespace agmm {
 namespace {
-
-// Returns the number of pieces of a range between these ends.
-double PiecesOf(const Range& range, const std::vector<int64_t>& ends) {
-  if (range.empty()) return 0;
-  const auto first = std::upper_bound(ends.begin(), ends.end(), range.begin);
-  return static_cast<double>(std::lower_bound(first, ends.end(), range.end) - first + 1);
-}
-
-// Returns a floating-point number, because hostile options give more steps than 64 bits can count.
-double StepsOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
-  const Algorithm& algorithm = *recipe.algorithm;
-  const Demands demands =
-      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
-  std::vector<Grid> grids;  // by demand; empty where its operand is whole in each multiply
-  double steps = 0;
-  for (const Demand& demand : demands.list) {
-    Grid& grid = grids.emplace_back();
-    if (!demand.travels) continue;
-    if (algorithm.arrivals != Arrivals::kContiguous)
-      grid = GridOf(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols);
-    // On one node no input is copied.
-    if (algorithm.arrivals == Arrivals::kInPlace && !algorithm.one_a_node &&
-        demand.consumer == Consumer::kMultiplies)
-      continue;
-    for (const ChunkCount& count :
-         CountChunks(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols))
-      steps += static_cast<double>(count.received);
-  }
-  // The distinct ends of the cuts along a dimension, ascending.
-  const auto ends_along = [&](Dim dim) {
-    std::set<int64_t> ends;
-    for (size_t i = 0; i < grids.size(); ++i) {
-      const Operand operand = demands.list[i].operand;
-      if (!HasDim(problem, operand, dim)) continue;
-      for (const Range& range : Along(problem, operand, grids[i], dim)) ends.insert(range.end);
-    }
-    return std::vector<int64_t>(ends.begin(), ends.end());
-  };
-  const std::vector<int64_t> m = ends_along(Dim::kM), n = ends_along(Dim::kN),
-                             k = ends_along(Dim::kK);
-  for (size_t rank = 0; rank < demands.work.parts.size(); ++rank) {
-    const LocalProduct& part = demands.work.parts[rank];
-    if (demands.made.empty()) {
-      steps += PiecesOf(part.m, m) * PiecesOf(part.n, n) * PiecesOf(part.k, k);
-      continue;
-    }
-    for (const Block& c : demands.made[rank]) {
-      steps += PiecesOf(Along(problem, c.operand, c, Dim::kM), m) *
-               PiecesOf(Along(problem, c.operand, c, Dim::kN), n) * PiecesOf(part.k, k);
-    }
-  }
-  return steps;
-}
 
 // The algorithm of a plan in which nothing travels, for any requested algorithm.
 constexpr char kLocal[] = "local";
@@ -138,7 +84,9 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& 
   const auto whole = [](double number) {
     return static_cast<int64_t>(std::min(number, 9e18));  // fits into an int64_t
   };
-  const double steps = StepsOf(problem, topology, recipe);
+  const Demands demands = CutDemands(problem, topology, recipe.split, *recipe.algorithm,
+                                     recipe.chunks, recipe.k_chunks);
+  const double steps = CountSteps(problem, topology, demands, *recipe.algorithm);
   return {whole(steps), whole(steps * kStepBytes)};
 }
 

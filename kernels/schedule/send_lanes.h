@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <vector>
 
 #include "kernels/schedule/problem.h"
 
@@ -33,6 +34,29 @@ class SendLanes {
   int count_;
   bool expected_[2] = {false, false};
   int turn_[2] = {0, 0};
+};
+
+// The lanes of one rank for carried sends. The sends of a lane are in the order of the multiplies
+// that carry them.
+class CarriedLanes {
+ public:
+  // Returns a lane from 0 to `lanes` - 1 on which a send can follow the earlier sends, or -1. Takes
+  // the lanes in turn.
+  int Take(int carrier, int lanes) {
+    last_.resize(lanes, 0);
+    for (int i = 0; i < lanes; ++i) {
+      const int lane = (next_ + i) % lanes;
+      if (last_[lane] > carrier) continue;
+      last_[lane] = carrier;
+      next_ = lane + 1;
+      return lane;
+    }
+    return -1;
+  }
+
+ private:
+  std::vector<int> last_;  // the last carrier, by lane
+  int next_ = 0;
 };
 
 }  // namespace agmm

@@ -24,9 +24,14 @@ class Lines {
  public:
   // Adds nothing if the options are refused, as for `peer` on several nodes.
   void Add(const Problem& problem, const Topology& topology, const PlanOptions& options) {
-    if (!ResolveOptions(problem, topology, options).ok()) return;
+    const absl::StatusOr<ResolvedOptions> resolved = ResolveOptions(problem, topology, options);
+    if (!resolved.ok()) return;
     const absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);
     ASSERT_TRUE(schedule.ok()) << schedule.status() << " " << ToString(options);
+    // A plan of transfers only has joins in place of its multiplies.
+    if (!options.transfers_only)
+      EXPECT_EQ(CostOf(problem, topology, resolved->recipe).steps, CountWork(*schedule))
+          << ToString(problem) << " " << ToString(options);
     std::string nodes = absl::StrJoin(topology.node_of_rank, "");
     if (topology.rank_count() > 10)
       nodes = absl::StrFormat("%d of %d", topology.node_of_rank.back() + 1, topology.rank_count());

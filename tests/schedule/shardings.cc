@@ -127,4 +127,11 @@ std::optional<ShardedPlan> DrawPlan(const Draw& draw, std::mt19937_64& random) {
   return std::nullopt;
 }
 
+int64_t CountWork(const Schedule& schedule) {
+  int64_t count = 0;
+  for (const std::vector<Step>& steps : schedule.ranks)
+    for (const Step& step : steps) count += !std::holds_alternative<Join>(step.op);
+  return count;
+}
+
 }  // namespace agmm::test

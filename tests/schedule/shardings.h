@@ -46,6 +46,9 @@ struct Draw {
 // against the defaults of the others.
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough);
 
+// Returns the number of steps that are not joins: PlanCost::steps.
+int64_t CountWork(const Schedule& schedule);
+
 // One of PlansOf(draw, true), each with the probability of its options; none if 100 draws find no
 // options that are kept.
 std::optional<ShardedPlan> DrawPlan(const Draw& draw, std::mt19937_64& random);
