@@ -10,7 +10,7 @@ Clocks::Clocks(const Order& order)
       clocks_(std::make_unique_for_overwrite<int32_t[]>(size_t{2} * order.nodes() * kChains)) {
   std::vector<int> index_of(order.nodes());
   for (int index = 0; index < order.nodes(); ++index) index_of[RowOf(index)] = index;
-  edges_.reserve(order.gates());
+  edges_.reserve(order.AllGates().size());
   edge_begin_.reserve(order.nodes() + 1);
   for (int index : index_of) {
     edge_begin_.push_back(static_cast<int>(edges_.size()));

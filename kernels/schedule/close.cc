@@ -60,7 +60,7 @@ class EarlierGates {
       if (IsOneSend(schedule.ranks[rank][step], rank))
         sends_[node.index] = order.ArrivalOf({rank, step, 0});
       is_entry_[node.index] = IsJoin(schedule.ranks[rank][step]) && gates.size() == 1 &&
-                              order.IsEnvironment(gates[0].index);
+                              (order.IsEnvironment(gates[0].index) || is_entry_[gates[0].index]);
     }
   }
   int blocks() const { return clocks_.blocks(); }
@@ -88,6 +88,9 @@ class EarlierGates {
 
  private:
   static Order::Node NodeOf(const Order::Gate& gate) { return {gate.index, 1 - gate.lag}; }
+  int EnvironmentOf(const Order::Gate& gate) const {
+    return order_.NodeOf({order_.RankOf(gate.index), kEnvironment}).index;
+  }
   bool InBlock(int index) const { return Clocks::BlockOf(order_.ChainOf(index)) == block_; }
 
   bool IsEarlier(const Order::Gate& gate, const int32_t* before, const int32_t* at) const {
@@ -116,13 +119,12 @@ class EarlierGates {
   bool BeginsEarlier(Gates gates, int i) const {
     const Order::Gate& gate = gates[i];
     if (gate.arrival >= 0 || !is_entry_[gate.index]) return false;
-    const int environment = order_.GatesOf(gate.index)[0].index;
+    const int environment = EnvironmentOf(gate);
     if (!InBlock(environment)) return false;
     const int end = order_.StartOf({environment, 1 - gate.lag}) + 1;
     for (int j = 0; j < static_cast<int>(gates.size()); ++j) {
       const bool same = gates[j].lag == gate.lag && gates[j].arrival < 0 &&
-                        is_entry_[gates[j].index] &&
-                        order_.GatesOf(gates[j].index)[0].index == environment;
+                        is_entry_[gates[j].index] && EnvironmentOf(gates[j]) == environment;
       if (j != i && !(same && j > i) &&
           clocks_.Before(NodeOf(gates[j]), order_.ChainOf(environment)) > end)
         return true;
@@ -145,157 +147,161 @@ class EarlierGates {
   const Order& order_;
   Clocks clocks_;
   std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
-  std::vector<bool> is_entry_;  // joins gated only by the environment
+  std::vector<bool> is_entry_;  // joins that begin their rank's epoch
   int block_ = 0;
 };
 
-// Removes waits that others imply: a wait that comes before another gate of every step that it
-// gates, and all but one of the same waits. The order of the steps does not change.
-class Closer {
+// Finds waits that others imply: a wait that comes before another gate of every step that it gates,
+// and all but one of the same waits. The order of the steps does not change without them.
+class Reduction {
  public:
-  Closer(Schedule& schedule, const Order& order)
-      : schedule_(schedule), order_(order), steps_(AllGates()), ends_(schedule.ranks.size()) {
+  Reduction(const Schedule& schedule, const Order& order)
+      : schedule_(schedule), order_(order), gates_(order.AllGates()) {
     for (Rank rank = 0; rank < Ranks(); ++rank) AddEnd(rank);
-    EarlierGates gates(schedule, order);
-    for (int block = 0; block < gates.blocks(); ++block) {
-      gates.Compute(block);
-      for (int index = 0; index < order.nodes(); ++index) {
-        if (order.IsEnvironment(index)) continue;
-        // The first gate is the step before it, not a wait.
-        gates.Find(order.GatesOf(index), 1,
-                   [&](int i) { steps_.earlier[FirstGate(index) + i] = true; });
-      }
-      for (Marks& end : ends_) gates.Find(end.gates, 0, [&](int i) { end.earlier[i] = true; });
-    }
+    earlier_.resize(gates_.size());
+    removed_.resize(gates_.size());
+    FindEarlier();
+    for (Rank rank = 0; rank < Ranks(); ++rank) RemoveImplied(rank);
+    RemoveImpliedAtEnds();
   }
 
-  // Returns true if a join lost its last wait: it may then begin its rank's epoch, and be implied
-  // itself.
-  bool Run() {
-    bool freed = false;
-    for (Rank rank = 0; rank < Ranks(); ++rank) {
-      RemoveImplied(rank);
-      RemoveImpliedAtEnd(rank);
-      std::vector<Step>& steps = schedule_.ranks[rank];
-      for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
-        const size_t first = FirstWait(rank, s);
-        size_t i = 0;
-        const size_t erased =
-            std::erase_if(steps[s].waits, [&](const Wait&) { return steps_.removed[first + i++]; });
-        freed |= erased > 0 && IsJoin(steps[s]) && steps[s].waits.empty();
-      }
-    }
-    return freed;
+  bool IsRemoved(Rank rank, int step, int wait) const {
+    return removed_[FirstWait(rank, step) + wait];
   }
 
  private:
-  // Gates that are examined together, and the findings.
-  struct Marks {
-    explicit Marks(absl::Span<const Order::Gate> all)
-        : gates(all.begin(), all.end()), earlier(all.size()), removed(all.size()) {}
-    Marks() = default;
-    std::vector<Order::Gate> gates;
-    std::vector<bool> earlier, removed;
-
-    // Returns true if the gate at `at`, among the gates in [begin, end), comes before another one
-    // or is a duplicate.
-    bool Implied(size_t at, size_t begin, size_t end) const {
-      if (earlier[at]) return true;
-      for (size_t i = begin; i < end; ++i)
-        if (i != at && gates[i] == gates[at] && !removed[i]) return true;
-      return false;
-    }
+  // Gates that are compared with each other: those of a node, or of the end of a rank's epoch.
+  struct List {
+    int begin = 0, end = 0;
+  };
+  // A wait of an idle join, which also gates the end of its rank's epoch.
+  struct WaitAtEnd {
+    int wait = 0, at_end = 0;  // the gates
+    List end;
   };
 
   Rank Ranks() const { return static_cast<Rank>(schedule_.ranks.size()); }
-  absl::Span<const Order::Gate> AllGates() const {
-    if (order_.nodes() == 0) return {};
-    const auto first = order_.GatesOf(0), last = order_.GatesOf(order_.nodes() - 1);
-    return absl::MakeConstSpan(first.data(), last.data() + last.size());
+  List ListOf(int index) const { return {order_.FirstGate(index), order_.FirstGate(index + 1)}; }
+  absl::Span<const Order::Gate> GatesIn(const List& list) const {
+    return absl::MakeConstSpan(gates_).subspan(list.begin, list.end - list.begin);
   }
-  // Positions in steps_.
-  size_t FirstGate(int index) const { return order_.GatesOf(index).data() - AllGates().data(); }
-  size_t FirstWait(Rank rank, int step) const {
-    return FirstGate(order_.NodeOf({rank, step}).index) + 1;
-  }
-  bool Implied(size_t gate, Rank rank, int step) const {
-    const int index = order_.NodeOf({rank, step}).index;
-    const size_t first = FirstGate(index);
-    return steps_.Implied(gate, first, first + order_.GatesOf(index).size());
+  // The first gate of a step is the step before it, not a wait.
+  int FirstWait(Rank rank, int step) const {
+    return order_.FirstGate(order_.NodeOf({rank, step}).index) + 1;
   }
 
-  // The gates of the end of the rank's epoch, which counts where a lane ends with an idle join.
-  // Instead of idle joins they are the joins' gates, whose order no removed wait changes.
+  // Adds the gates of the end of the rank's epoch if a lane ends with an idle join. Instead of idle
+  // joins they are the joins' gates, whose order no removed wait changes.
   void AddEnd(Rank rank) {
-    std::vector<Order::Gate> gates;
-    bool idle = false;
+    const int begin = static_cast<int>(gates_.size());
+    std::vector<WaitAtEnd> waits;
     for (int s : LaneEnds(schedule_.ranks[rank], rank)) {
       const int index = order_.NodeOf({rank, s}).index;
       if (!IsIdleJoin(schedule_.ranks[rank][s])) {
-        gates.push_back({index});
+        gates_.push_back({index});
         continue;
       }
-      idle = true;
-      gates.insert(gates.end(), order_.GatesOf(index).begin(), order_.GatesOf(index).end());
+      const List join = ListOf(index);
+      const int first = static_cast<int>(gates_.size());
+      for (int gate = join.begin; gate < join.end; ++gate)
+        gates_.push_back(Order::Gate(gates_[gate]));
+      for (int gate = join.end - 1; gate > join.begin; --gate)
+        waits.push_back({gate, first + gate - join.begin});
     }
-    if (idle) ends_[rank] = Marks(gates);
+    const List end = {begin, static_cast<int>(gates_.size())};
+    for (WaitAtEnd& wait : waits) wait.end = end;
+    waits_at_end_.insert(waits_at_end_.end(), waits.begin(), waits.end());
+    if (waits.empty()) {
+      gates_.resize(begin);
+    } else {
+      ends_.push_back(end);
+    }
+  }
+
+  void FindEarlier() {
+    EarlierGates earlier(schedule_, order_);
+    const auto find = [&](const List& list, int first) {
+      earlier.Find(GatesIn(list), first, [&](int i) { earlier_[list.begin + i] = true; });
+    };
+    for (int block = 0; block < earlier.blocks(); ++block) {
+      earlier.Compute(block);
+      for (int index = 0; index < order_.nodes(); ++index)
+        if (!order_.IsEnvironment(index)) find(ListOf(index), 1);
+      for (const List& end : ends_) find(end, 0);
+    }
+  }
+
+  // Returns true if a gate of the list comes before another one of it, or is a duplicate.
+  bool IsImplied(int gate, const List& list) const {
+    if (earlier_[gate]) return true;
+    for (int i = list.begin; i < list.end; ++i)
+      if (i != gate && gates_[i] == gates_[gate] && !removed_[i]) return true;
+    return false;
   }
 
   void RemoveImplied(Rank rank) {
     const std::vector<Step>& steps = schedule_.ranks[rank];
-    // By step, where the waits of its next carried transfer stand among its gates.
-    std::vector<size_t> next(steps.size()), carried(steps.size());
+    // By step: the gates of its next carried transfer.
+    std::vector<int> next(steps.size());
     for (int s = 0; s < static_cast<int>(steps.size()); ++s)
-      next[s] = FirstWait(rank, s) + steps[s].waits.size();
+      next[s] = FirstWait(rank, s) + static_cast<int>(steps[s].waits.size());
+    // The waits of a carried transfer also gate its multiply.
+    std::vector<int> carried(steps.size());
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       const int carrier = CarrierOf(steps[s]);
       if (carrier < 0) continue;
       carried[s] = next[carrier];
-      next[carrier] += steps[s].waits.size();
+      next[carrier] += static_cast<int>(steps[s].waits.size());
     }
     for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
       const int carrier = CarrierOf(steps[s]);
-      for (size_t i = steps[s].waits.size(); i-- > 0;) {
-        const size_t wait = FirstWait(rank, s) + i, there = carried[s] + i;
-        if (!Implied(wait, rank, s) || (carrier >= 0 && !Implied(there, rank, carrier))) continue;
-        steps_.removed[wait] = true;
-        if (carrier >= 0) steps_.removed[there] = true;
+      const List mine = ListOf(order_.NodeOf({rank, s}).index);
+      for (int i = static_cast<int>(steps[s].waits.size()) - 1; i >= 0; --i) {
+        const int wait = mine.begin + 1 + i, there = carried[s] + i;
+        if (!IsImplied(wait, mine)) continue;
+        if (carrier >= 0 && !IsImplied(there, ListOf(order_.NodeOf({rank, carrier}).index)))
+          continue;
+        removed_[wait] = true;
+        if (carrier >= 0) removed_[there] = true;
       }
     }
   }
 
-  void RemoveImpliedAtEnd(Rank rank) {
-    Marks& end = ends_[rank];
-    if (end.gates.empty()) return;
-    size_t first = 0;
-    const std::vector<int> lane_ends = LaneEnds(schedule_.ranks[rank], rank);
-    const auto for_each_join = [&](auto use) {
-      first = 0;
-      for (int s : lane_ends) {
-        const Step& step = schedule_.ranks[rank][s];
-        if (IsIdleJoin(step)) use(first + 1, FirstWait(rank, s), step.waits.size());
-        first += IsIdleJoin(step) ? 1 + step.waits.size() : 1;
-      }
-    };
-    for_each_join([&](size_t at, size_t wait, size_t count) {
-      for (size_t i = 0; i < count; ++i) end.removed[at + i] = steps_.removed[wait + i];
-    });
-    for_each_join([&](size_t at, size_t wait, size_t count) {
-      for (size_t i = count; i-- > 0;) {
-        if (end.removed[at + i] || !end.Implied(at + i, 0, end.gates.size())) continue;
-        end.removed[at + i] = steps_.removed[wait + i] = true;
-      }
-    });
+  void RemoveImpliedAtEnds() {
+    for (const WaitAtEnd& one : waits_at_end_) removed_[one.at_end] = removed_[one.wait];
+    for (const WaitAtEnd& one : waits_at_end_) {
+      if (!removed_[one.at_end] && IsImplied(one.at_end, one.end))
+        removed_[one.at_end] = removed_[one.wait] = true;
+    }
   }
 
-  Schedule& schedule_;
+  const Schedule& schedule_;
   const Order& order_;
-  Marks steps_;              // by gate of a step
-  std::vector<Marks> ends_;  // by rank; empty without idle joins
+  std::vector<Order::Gate> gates_;  // as Order numbers them, and then those of the ends
+  std::vector<bool> earlier_, removed_;
+  std::vector<List> ends_;  // of ranks with idle joins
+  std::vector<WaitAtEnd> waits_at_end_;
 };
 
+// Returns true if a join lost its last wait: it may then begin its rank's epoch, and be implied
+// itself.
+bool RemoveImpliedWaits(Schedule& schedule, const Order& order) {
+  const Reduction reduction(schedule, order);
+  bool freed = false;
+  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
+    std::vector<Step>& steps = schedule.ranks[rank];
+    for (int s = 0; s < static_cast<int>(steps.size()); ++s) {
+      int i = 0;
+      const size_t erased = std::erase_if(
+          steps[s].waits, [&](const Wait&) { return reduction.IsRemoved(rank, s, i++); });
+      freed |= erased > 0 && IsJoin(steps[s]) && steps[s].waits.empty() && !IsIdleJoin(steps[s]);
+    }
+  }
+  return freed;
+}
+
 // Removes signals that no step waits for, unless that would move an arrival's signal from its
-// position. Returns true if a join lost its last signal.
+// position. Returns true if a join with waits lost its last signal.
 bool RemoveIdleSignals(Schedule& schedule) {
   absl::flat_hash_set<std::pair<Rank, int>> awaited;
   for (const auto& steps : schedule.ranks) {
@@ -312,16 +318,16 @@ bool RemoveIdleSignals(Schedule& schedule) {
         if (!awaited.contains({step.signals[i].rank, step.signals[i].index}))
           step.signals.erase(step.signals.begin() + i);
       }
-      if (spoke && IsIdleJoin(step)) silenced = true;
+      silenced |= spoke && IsIdleJoin(step) && !step.waits.empty();
     }
   }
   return silenced;
 }
 
 // Moves the waits of joins that signal nothing to the next step of the lane, and drops joins
-// without waits. Returns true if the schedule changed.
+// without waits. Returns true if a wait has moved.
 bool RemoveIdleJoins(Schedule& schedule) {
-  bool changed = false;
+  bool moved = false;
   for (std::vector<Step>& steps : schedule.ranks) {
     if (std::none_of(steps.begin(), steps.end(), IsIdleJoin)) continue;
     std::vector<int> renamed(steps.size(), -1);
@@ -333,13 +339,11 @@ bool RemoveIdleJoins(Schedule& schedule) {
         while (next < steps.size() && steps[next].lane != step.lane) ++next;
         // Does not move them to a carried transfer, whose waits would also gate its multiply.
         if (next < steps.size() && CarrierOf(steps[next]) < 0) {
+          moved |= !step.waits.empty();
           steps[next].waits.insert(steps[next].waits.end(), step.waits.begin(), step.waits.end());
           step.waits.clear();
         }
-        if (step.waits.empty()) {
-          changed = true;
-          continue;
-        }
+        if (step.waits.empty()) continue;
       }
       renamed[s] = static_cast<int>(kept.size());
       kept.push_back(std::move(step));
@@ -352,7 +356,7 @@ bool RemoveIdleJoins(Schedule& schedule) {
     }
     steps = std::move(kept);
   }
-  return changed;
+  return moved;
 }
 
 // Numbers the slots of each rank from 0 in the order of their producers.
@@ -382,13 +386,14 @@ void Renumber(Schedule& schedule) {
 }  // namespace
 
 Schedule Close(Schedule closed) {
-  while (true) {
+  // Once is enough for the schedules of Build: joins that it makes either begin their rank's epoch
+  // or end it, or wait for a step that is not a join.
+  for (bool changed = true; changed;) {
     const absl::StatusOr<Order> order = Order::Build(closed);
     if (!order.ok()) return closed;  // the schedule cannot run, and Verify refuses it
-    const bool freed = Closer(closed, *order).Run();
-    const bool silenced = RemoveIdleSignals(closed);
-    const bool removed = RemoveIdleJoins(closed);
-    if (!freed && !silenced && !removed) break;
+    changed = RemoveImpliedWaits(closed, *order);
+    changed |= RemoveIdleSignals(closed);
+    changed |= RemoveIdleJoins(closed);
   }
   Renumber(closed);
   return closed;

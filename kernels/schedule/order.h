@@ -78,7 +78,10 @@ class Order {
 
   // Nodes of one epoch.
   int nodes() const { return static_cast<int>(rank_.size()); }
-  int gates() const { return static_cast<int>(gates_.size()); }
+  // The gates of all nodes, in the order of the nodes.
+  const std::vector<Gate>& AllGates() const { return gates_; }
+  // Returns the position of a node's first gate among them.
+  int FirstGate(int index) const { return gate_begin_[index]; }
   Node NodeOf(const Event& event) const {
     return {first_node_[event.rank] + event.step + 1, event.epoch};
   }
