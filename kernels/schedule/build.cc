@@ -46,7 +46,7 @@ struct RankSteps {
 };
 
 // The first and the last multiply of a rank that read the same chunk or shard.
-struct Use {
+struct Readers {
   int first = 0, last = 0;
 };
 
@@ -231,7 +231,7 @@ class Builder {
     const Movement& movement = input.movement;
     if (!movement.travels()) return;
     RankSteps& mine = ranks_[rank];
-    std::vector<std::pair<int, Use>> uses;  // (arrival, use), in the order of first uses
+    std::vector<std::pair<int, Readers>> uses;  // (arrival, use), in the order of first uses
     absl::flat_hash_map<int, size_t> use_of;
     for (int i = 0; i < static_cast<int>(cells.size()); ++i) {
       for (int chunk : movement.ChunksOf(cells[i].ReadOf(movement.operand()))) {
@@ -242,7 +242,7 @@ class Builder {
         uses[at->second].second.last = first + i;
       }
     }
-    std::map<Rank, Use> owners;  // of shards that are read in place
+    std::map<Rank, Readers> owners;  // of shards that are read in place
     for (const auto& [arrival, use] : uses) {
       if (ReadsShard(input.arrivals[arrival])) {
         const auto [at, added] = owners.try_emplace(movement.hops()[arrival].from, use);

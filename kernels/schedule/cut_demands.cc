@@ -56,6 +56,12 @@ Demands CutDemands(const Problem& problem, const Topology& topology, const Split
     }
     UpdateInputs(problem, demands);
   }
+  SetPieces(problem, algorithm, chunks, k_chunks, demands);
+  return demands;
+}
+
+void SetPieces(const Problem& problem, const Algorithm& algorithm, int chunks, int k_chunks,
+               Demands& demands) {
   // Inputs are cut along the dimension that is gathered. If the result travels, it is sent in the
   // pieces in which the larger input arrives, and the other input is not cut: pieces along both M
   // and N would need a multiply for each pair of them.
@@ -73,7 +79,6 @@ Demands CutDemands(const Problem& problem, const Topology& topology, const Split
     Along(problem, demand.operand, demand.pieces, Dim::kK) =
         k_chunks * (demand.along_k ? halves : 1);
   }
-  return demands;
 }
 
 }  // namespace agmm

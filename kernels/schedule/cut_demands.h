@@ -11,5 +11,8 @@ namespace agmm {
 // along M and N; `k_chunks`: along K.
 Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
                    const Algorithm& algorithm, int chunks, int k_chunks);
+// Cuts these demands into other numbers of pieces.
+void SetPieces(const Problem& problem, const Algorithm& algorithm, int chunks, int k_chunks,
+               Demands& demands);
 
 }  // namespace agmm

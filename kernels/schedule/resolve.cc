@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/build.h"
 #include "kernels/schedule/cut_demands.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
@@ -327,9 +328,17 @@ absl::Status CheckTopology(const Problem& problem, const Topology& topology) {
 
 Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe recipe,
                    std::initializer_list<int Recipe::*> which) {
+  if (absl::c_all_of(which, [&](int Recipe::*pieces) { return recipe.*pieces <= 1; }))
+    return recipe;
+  const Algorithm& algorithm = *recipe.algorithm;
+  Demands demands =
+      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
   for (int Recipe::*pieces : which) {
-    while (recipe.*pieces > 1 && CostOf(problem, topology, recipe).steps > kMaxPlanSteps)
+    while (recipe.*pieces > 1 &&
+           CountSteps(problem, topology, demands, algorithm) > kMaxPlanSteps) {
       recipe.*pieces /= 2;
+      SetPieces(problem, algorithm, recipe.chunks, recipe.k_chunks, demands);
+    }
   }
   return recipe;
 }
