@@ -219,7 +219,8 @@ class Mapping {
 // ---- Jobs ----
 
 struct JobRequest {
-  // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The tensors' shardings must match the spec.
+  // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The tensors' shardings must match the spec. C has the
+  // type of A, or another one that the spec gives it: "C[M, N_x]:f32".
   std::string spec = {};
   std::string a = {}, b = {}, c = {};  // names of tensors; a new name for C makes a new one
   std::string mesh = {};               // see TensorSpec
@@ -258,9 +259,10 @@ struct JobInfo {
   JobState state = JobState::kQueued;
   Status error;  // set in kFailed and kCancelled
   int64_t m = 0, n = 0, k = 0;
-  ElementType type = ElementType::kF32;
-  std::string split, algorithm, explanation;  // as it ran, and why
-  std::string schedule;                       // its algorithm, or "local" where nothing had to move
+  ElementType type = ElementType::kF32;         // of A and B
+  ElementType result_type = ElementType::kF32;  // of C
+  std::string split, algorithm, explanation;    // as it ran, and why
+  std::string schedule;  // its algorithm, or "local" where nothing had to move
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;

@@ -42,6 +42,10 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
 // Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag --timeout.
 absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
 
+// The help of --spec.
+inline constexpr char kSpecHelp[] =
+    "The product, its shardings and, after a colon, the dtype of an operand: C[M, N_x]:f32";
+
 // Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards and --send.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
 

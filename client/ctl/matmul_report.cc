@@ -170,8 +170,8 @@ std::string MatmulText(const MatmulResult& result) {
 Json ToJson(const MatmulResult& result) {
   const Json job = ToJson(result.job);
   Json json = {{"schema", "agmm.matmul.v1"}};
-  for (const char* key : {"spec", "m", "n", "k", "dtype", "mesh", "ranks", "chunks", "explanation",
-                          "plan_hash", "job_id", "generation", "repeat"})
+  for (const char* key : {"spec", "m", "n", "k", "dtype", "result_dtype", "mesh", "ranks", "chunks",
+                          "explanation", "plan_hash", "job_id", "generation", "repeat"})
     json[key] = job[key];
   json.update({{"algorithm", result.algorithm},
                {"plan_agrees", result.plan_agrees},
@@ -283,6 +283,7 @@ std::vector<Json> ToJson(const BenchCase& one) {
                  {"n", ShapeOf(p).n},
                  {"k", ShapeOf(p).k},
                  {"dtype", std::string(Name(p.tensors[kA].dtype))},
+                 {"result_dtype", std::string(Name(p.tensors[kC].dtype))},
                  {"mesh", p.mesh.ToString()},
                  {"ranks", p.mesh.ranks},
                  {"shared_host", one.shared_host},

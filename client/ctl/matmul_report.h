@@ -31,7 +31,7 @@ struct MatmulResult {
 
 std::string MatmulText(const MatmulResult& result);
 
-// {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
+// {"schema": "agmm.matmul.v1", "spec", "m", "n", "k", "dtype", "result_dtype", "mesh": "x=4",
 //  "ranks": [world rank], "chunks", "explanation", "plan_hash", "job_id", "generation", "repeat",
 //  "algorithm", "plan_agrees", "runs_ms": [number], "time_ms", "tflops", "busy": null or why,
 //  "shared_host", "out", "out_dtype", "non_finite": elements of C, "relative_error": with
@@ -73,11 +73,12 @@ std::string BenchText(const BenchCase& one);
 std::string BenchSummary(const std::vector<BenchCase>& cases);
 
 // A row:
-// {"schema": "agmm.bench_result.v1", "name", "spec", "m", "n", "k", "dtype", "mesh": "x=4",
-//  "ranks": [world rank], "shared_host", "skipped": null or why, "algorithm", "chosen", "chunks",
-//  "explanation", "plan_hash", "runs_ms": [number], "time_ms", "spread", "unfused_ms", "gemm_ms",
-//  "gather_ms", "min_ms", "p99_ms", "link_bytes", "link_mb_per_s", "lower_bound_ms", "ratio",
-//  "efficiency", "speedup", "tflops", "busy": null or why, "best", "exact"}
+// {"schema": "agmm.bench_result.v1", "name", "spec", "m", "n", "k", "dtype", "result_dtype",
+//  "mesh": "x=4", "ranks": [world rank], "shared_host", "skipped": null or why, "algorithm",
+//  "chosen", "chunks", "explanation", "plan_hash", "runs_ms": [number], "time_ms", "spread",
+//  "unfused_ms", "gemm_ms", "gather_ms", "min_ms", "p99_ms", "link_bytes", "link_mb_per_s",
+//  "lower_bound_ms", "ratio", "efficiency", "speedup", "tflops", "busy": null or why, "best",
+//  "exact"}
 // A value that is not known is null. A skipped case is one such document, without an algorithm.
 std::vector<Json> ToJson(const BenchCase& one);
 

@@ -65,6 +65,14 @@ std::string Size(const v1::Job& job) {
   return absl::StrFormat("%dx%dx%d", job.m(), job.n(), job.k());
 }
 
+// "bf16", or "bf16 -> f32" if the result has another dtype than the inputs. Older daemons do not
+// report the result's.
+std::string DTypeText(const v1::Job& job) {
+  if (job.result_dtype() == job.dtype() || job.result_dtype() == v1::DTYPE_UNSPECIFIED)
+    return EnumName(job.dtype());
+  return absl::StrCat(EnumName(job.dtype()), " -> ", EnumName(job.result_dtype()));
+}
+
 std::string Seconds(absl::Duration duration) {
   return absl::StrFormat("%.3f s", absl::ToDoubleSeconds(duration));
 }
@@ -369,7 +377,7 @@ std::string JobTable(const v1::ListJobsResponse& list) {
     table.AddRow({JobId(job), EnumName(job.state()),
                   absl::FormatTime(absl::Now() - created < absl::Hours(24) ? "%H:%M:%S" : "%d %b",
                                    created, absl::LocalTimeZone()),
-                  absl::StrCat(Size(job), " ", EnumName(job.dtype())), AlgorithmOf(job),
+                  absl::StrCat(Size(job), " ", DTypeText(job)), AlgorithmOf(job),
                   FormatRanks(MeshOf(job.mesh()).ranks), absl::StrCat(job.repeat_count()),
                   Milliseconds(figures.time_us()),
                   figures.tflops() > 0 ? absl::StrFormat("%.3f", figures.tflops()) : "-"},
@@ -430,7 +438,7 @@ std::string JobText(const v1::Job& job) {
                                      std::string(error.message())));
   }
   fields.Add("product", absl::StrFormat("%s  M=%d N=%d K=%d %s", job.spec(), job.m(), job.n(),
-                                        job.k(), EnumName(job.dtype())));
+                                        job.k(), DTypeText(job)));
   const Mesh mesh = MeshOf(job.mesh());
   fields.Add("mesh", absl::StrFormat("%s on %s", mesh.ToString(), RanksText(mesh.ranks)));
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));

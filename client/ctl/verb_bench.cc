@@ -300,9 +300,10 @@ void AddBench(CLI::App* app, Command* command) {
                    "all, or a comma-separated list of algorithms; serial always runs")
       ->delimiter(',')
       ->capture_default_str();
-  verb->add_option("--dtype", flags->dtype, "Type of the elements: f32, bf16 or f16")
+  verb->add_option("--dtype", flags->dtype,
+                   "Type of the operands to which --spec gives none: f32, bf16 or f16")
       ->capture_default_str();
-  verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
+  verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
   verb->add_option("--mesh", flags->mesh,
                    "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
   verb->add_option("--rounds", flags->rounds,

@@ -400,8 +400,7 @@ void AddJobSubmit(CLI::App* group, Command* command) {
                    "The tensor of each operand, by its name, or by its ID as #12: A=X,B=W,C=Y. A "
                    "new name for C makes a new tensor")
       ->required();
-  verb->add_option("--spec", flags->spec,
-                   "The product and its shardings, over the mesh of A's tensor")
+  verb->add_option("--spec", flags->spec, absl::StrCat(kSpecHelp, "; over the mesh of A's tensor"))
       ->capture_default_str();
   AddPlanOptions(verb, &flags->options);
   verb->add_flag(

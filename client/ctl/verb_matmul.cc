@@ -40,7 +40,7 @@ struct MatmulFlags {
 // The checked flags, with the files open.
 struct Inputs {
   std::unique_ptr<NpyReader> a, b;
-  DType dtype;
+  DType dtype;  // of operands to which the spec gives none
   Shape shape;
   absl::Duration timeout;
   int repeat;
@@ -141,15 +141,17 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_ASSIGN_OR_RETURN(const Problem problem,
                         ParseProblem(flags.spec, site.mesh, inputs.shape, inputs.dtype));
   AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags.options).status());
-  const DType out_dtype = FileDType(inputs.dtype);
+  const DType out_dtype = FileDType(problem.tensors[kC].dtype);
   AGMM_ASSIGN_OR_RETURN(
       const std::unique_ptr<NpyWriter> out,
       NpyWriter::Create(flags.out, ShapeOf(problem).m, ShapeOf(problem).n, out_dtype));
   AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
   ProductRun product(connection, session, flags.spec, problem, inputs.timeout);
   AGMM_RETURN_IF_ERROR(product.Create());
-  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.a, product.tensor(kA), inputs.dtype));
-  AGMM_RETURN_IF_ERROR(SendFile(connection, *inputs.b, product.tensor(kB), inputs.dtype));
+  AGMM_RETURN_IF_ERROR(
+      SendFile(connection, *inputs.a, product.tensor(kA), problem.tensors[kA].dtype));
+  AGMM_RETURN_IF_ERROR(
+      SendFile(connection, *inputs.b, product.tensor(kB), problem.tensors[kB].dtype));
 
   MatmulResult result;
   AGMM_RETURN_IF_ERROR(Measure(&product, flags, inputs, &result));
@@ -191,12 +193,13 @@ void AddMatmul(CLI::App* app, Command* command) {
   verb->add_option("--out", flags->out,
                    "The .npy file for the product; bf16 is written as f32; - is standard output")
       ->required();
-  verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
+  verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
   verb->add_option("--mesh", flags->mesh,
                    "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
-  verb->add_option("--dtype", flags->dtype,
-                   "Type to multiply in: f32, bf16 or f16 (default: the files', or f32 if they "
-                   "differ)");
+  verb->add_option(
+      "--dtype", flags->dtype,
+      "Type of the operands to which --spec gives none: f32, bf16 or f16 (default: the "
+      "files', or f32 if they differ)");
   AddPlanOptions(verb, &flags->options);
   verb->add_option("--repeat", flags->repeat,
                    "Number of runs; the first warms up (default: 1; with --compare, 5 of each "

@@ -333,8 +333,9 @@ void AddPlan(CLI::App* app, Command* command) {
       ->required();
   verb->add_option("--mesh", flags->mesh, "Axes and their sizes, such as x=8 or dp=2,tp=4")
       ->required();
-  verb->add_option("--spec", flags->spec, "The product and its shardings")->capture_default_str();
-  verb->add_option("--dtype", flags->dtype, "Type of the elements: f32, bf16 or f16")
+  verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
+  verb->add_option("--dtype", flags->dtype,
+                   "Type of the operands to which --spec gives none: f32, bf16 or f16")
       ->capture_default_str();
   verb->add_option("--nodes", flags->nodes, "Number of nodes that the ranks are on, in order")
       ->capture_default_str();

@@ -102,6 +102,9 @@ JobInfo ToPublic(const v1::Job& job) {
   info.n = job.n();
   info.k = job.k();
   info.type = ToPublic(job.dtype());
+  // Older daemons do not report it.
+  info.result_type =
+      job.result_dtype() == v1::DTYPE_UNSPECIFIED ? info.type : ToPublic(job.result_dtype());
   info.algorithm = job.options().algorithm();
   info.schedule = job.schedule();
   info.explanation = job.explanation();

@@ -124,16 +124,19 @@ struct Side {
   const char* unit = "";  // "row"
 };
 
-// Gives the operands of the spec the sizes that the inputs' tensors have, and the dtype of the
-// first input. An operand that the spec does not have is as its tensor.
-absl::Status SetShapes(const std::vector<std::optional<Found>>& tensors, Problem* problem) {
+// Gives the operands of the spec the sizes that the inputs' tensors have. Where the spec gives no
+// dtype, an input has that of its tensor, and a result that of the first input. An operand that the
+// spec does not have is as its tensor.
+absl::Status Complete(const std::vector<std::optional<Found>>& tensors,
+                      const std::vector<std::optional<DType>>& dtypes, Problem* problem) {
   std::map<absl::string_view, Side> sides;
   std::optional<DType> dtype;
   for (const Operand operand : problem->Inputs()) {
     const Tensor& found = tensors[operand]->placed.tensor;
-    const Tensor& wanted = problem->tensors[operand];
+    Tensor& wanted = problem->tensors[operand];
     if (wanted.row_dim.empty()) continue;
-    if (!dtype.has_value()) dtype = found.dtype;
+    wanted.dtype = dtypes[operand].value_or(found.dtype);
+    if (!dtype.has_value()) dtype = wanted.dtype;
     for (const auto& [dim, side] : {std::pair(&wanted.row_dim, Side{operand, found.rows, "row"}),
                                     {&wanted.col_dim, Side{operand, found.cols, "column"}}}) {
       const Side& first = sides.emplace(*dim, side).first->second;
@@ -156,7 +159,7 @@ absl::Status SetShapes(const std::vector<std::optional<Found>>& tensors, Problem
     } else {
       operand.rows = sides[operand.row_dim].size;
       operand.cols = sides[operand.col_dim].size;
-      operand.dtype = *dtype;
+      if (problem->Writes(static_cast<Operand>(i))) operand.dtype = dtypes[i].value_or(*dtype);
     }
   }
   return Validate(*problem);
@@ -206,10 +209,11 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   // error.
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
   job.topology = TopologyOf(mesh, members);
-  AGMM_ASSIGN_OR_RETURN(job.problem, ParseSpec(request.spec(), mesh));
+  AGMM_ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(request.spec(), mesh));
+  job.problem = std::move(parsed.problem);
   AGMM_RETURN_IF_ERROR(BindAll(request, catalog, &job));
   AGMM_ASSIGN_OR_RETURN(const auto tensors, FindTensors(job, catalog));
-  AGMM_RETURN_IF_ERROR(SetShapes(tensors, &job.problem));
+  AGMM_RETURN_IF_ERROR(Complete(tensors, parsed.dtypes, &job.problem));
   for (const Binding& binding : job.bindings)
     if (const auto& found = tensors[binding.operand]; found.has_value())
       AGMM_RETURN_IF_ERROR(CheckFits(*found, job.problem, binding));

@@ -132,7 +132,11 @@ std::string FormatRanks(const std::vector<int>& ranks) {
 
 std::string SpecText(const Problem& problem) {
   const auto text = [&](Operand operand) {
-    return ToString(problem.mesh, problem.tensors[operand]);
+    const Tensor& tensor = problem.tensors[operand];
+    std::string text = ToString(problem.mesh, tensor);
+    if (tensor.dtype != problem.tensors.front().dtype)
+      absl::StrAppend(&text, ":", Name(tensor.dtype));
+    return text;
   };
   std::vector<std::string> parts;
   for (const Operation& operation : problem.operations) {
@@ -152,8 +156,10 @@ std::string SizesText(const Problem& problem) {
   for (const Operation& operation : problem.operations) {
     const auto* product = std::get_if<Product>(&operation);
     if (product == nullptr) continue;
-    const Tensor &a = problem.tensors[product->a], &b = problem.tensors[product->b];
+    const Tensor &a = problem.tensors[product->a], &b = problem.tensors[product->b],
+                 &c = problem.tensors[product->c];
     parts.push_back(absl::StrFormat("M=%d N=%d K=%d %s", a.rows, b.cols, a.cols, Name(a.dtype)));
+    if (c.dtype != a.dtype) absl::StrAppend(&parts.back(), " -> ", Name(c.dtype));
   }
   for (Operand operand : UnusedOf(problem)) {
     const Tensor& tensor = problem.tensors[operand];
@@ -288,7 +294,9 @@ absl::Status CheckOperation(const Problem& problem, const Product& product) {
   }
   if (a.dtype != b.dtype) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "%s is %s and %s is %s; they must agree", a.name, Name(a.dtype), b.name, Name(b.dtype)));
+        "%s is %s and %s is %s; a product multiplies matrices of one dtype, so give both the same "
+        "(only %s may have another)",
+        a.name, Name(a.dtype), b.name, Name(b.dtype), c.name));
   }
   return absl::OkStatus();
 }

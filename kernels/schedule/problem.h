@@ -132,9 +132,11 @@ int64_t ShardBytes(const Mesh& mesh, const Tensor& tensor);
 
 // "0-3", "0,2,4-6": world ranks in the order of a mesh.
 std::string FormatRanks(const std::vector<int>& ranks);
-// "A[M_x, K] * B[K, N_x] -> C[M, N_x]"; then the operands that no operation uses: ", D[P, Q]".
+// "A[M_x, K] * B[K, N_x] -> C[M, N_x]"; then the operands that no operation uses: ", D[P, Q]". An
+// operand whose dtype is not that of the first one has it after a colon: "C[M, N_x]:f32".
 std::string SpecText(const Problem& problem);
-// "M=8 N=8 K=8 bf16  mesh x=2"; with an operand that no operation uses, "... bf16, D 4x6 f32 mesh".
+// "M=8 N=8 K=8 bf16  mesh x=2"; "bf16 -> f32" if the result has another dtype; with an operand that
+// no operation uses, "... bf16, D 4x6 f32  mesh".
 std::string SizesText(const Problem& problem);
 // Returns both texts in one line.
 std::string ToString(const Problem& problem);

@@ -22,7 +22,7 @@ absl::Status Scanner::CheckText() const {
   for (size_t i = 0; i < text_.size(); ++i) {
     if (absl::ascii_isprint(static_cast<unsigned char>(text_[i]))) continue;
     return ErrorAt(i, absl::StrFormat("byte 0x%02x is not a printable ASCII character; write "
-                                      "letters, digits, spaces and _ [ ] { } , = * ->",
+                                      "letters, digits, spaces and _ [ ] { } , : = * ->",
                                       static_cast<unsigned char>(text_[i])));
   }
   return absl::OkStatus();

@@ -28,6 +28,7 @@ struct ParsedOperand {
   Token name;
   ParsedDim rows, cols;
   std::vector<int> open;
+  std::optional<DType> dtype;
 };
 
 // Cuts `subscript` into axis names of the mesh, long names first, with backtracking. Returns -1, or
@@ -107,6 +108,11 @@ absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh& mesh) {
   if (operand.name.text == kWorkspaceText)
     return scanner.ErrorAt(operand.name.at, "the name workspace is reserved; use another");
   AGMM_RETURN_IF_ERROR(ParseDims(scanner, mesh, &operand));
+  if (!scanner.Consume(":")) return operand;
+  AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name("a dtype such as f32"));
+  const absl::StatusOr<DType> dtype = ParseDType(name.text);
+  if (!dtype.ok()) return scanner.ErrorAt(name.at, dtype.status().message());
+  operand.dtype = *dtype;
   return operand;
 }
 
@@ -228,7 +234,7 @@ absl::Status MoveIsNotPlanned(absl::string_view spec) {
       absl::CHexEscape(spec), kDefaultSpec));
 }
 
-absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh) {
+absl::StatusOr<ParsedSpec> ParseSpec(absl::string_view spec, const Mesh& mesh) {
   Scanner scanner("spec", spec);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   AGMM_ASSIGN_OR_RETURN(const ParsedOperand a, ParseOperand(scanner, mesh));
@@ -239,26 +245,28 @@ absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh) {
   AGMM_ASSIGN_OR_RETURN(const ParsedOperand c, ParseOperand(scanner, mesh));
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
   AGMM_RETURN_IF_ERROR(CheckProduct(scanner, a, b, c));
-  Problem problem;
-  problem.mesh = mesh;
-  for (const ParsedOperand* operand : {&a, &b, &c})
-    problem.tensors.push_back(MakeTensor(*operand, 0, 0, DType::kF32));
-  problem.operations = {Product{kA, kB, kC}};
-  return problem;
+  ParsedSpec parsed = {{mesh, {}, {Product{kA, kB, kC}}}, {a.dtype, b.dtype, c.dtype}};
+  for (const ParsedOperand* operand : {&a, &b, &c}) {
+    parsed.problem.tensors.push_back(
+        MakeTensor(*operand, 0, 0, operand->dtype.value_or(DType::kF32)));
+  }
+  return parsed;
 }
 
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype) {
-  AGMM_ASSIGN_OR_RETURN(Problem problem, ParseSpec(spec, mesh));
-  const auto set_sizes = [&](Operand operand, int64_t rows, int64_t cols) {
-    Tensor& tensor = problem.tensors[operand];
-    std::tie(tensor.rows, tensor.cols, tensor.dtype) = std::tie(rows, cols, dtype);
+  AGMM_ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(spec, mesh));
+  const auto complete = [&](Operand operand, int64_t rows, int64_t cols) {
+    Tensor& tensor = parsed.problem.tensors[operand];
+    tensor.rows = rows;
+    tensor.cols = cols;
+    tensor.dtype = parsed.dtypes[operand].value_or(dtype);
   };
-  set_sizes(kA, shape.m, shape.k);
-  set_sizes(kB, shape.k, shape.n);
-  set_sizes(kC, shape.m, shape.n);
-  AGMM_RETURN_IF_ERROR(Validate(problem));
-  return problem;
+  complete(kA, shape.m, shape.k);
+  complete(kB, shape.k, shape.n);
+  complete(kC, shape.m, shape.n);
+  AGMM_RETURN_IF_ERROR(Validate(parsed.problem));
+  return std::move(parsed.problem);
 }
 
 bool IsOperandName(absl::string_view name) {

@@ -1,11 +1,14 @@
 // The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'. A subscript
 // names the mesh axes over which a dimension is sharded, major first: M_xy, or M_dp. {U_x} after an
-// operand leaves its sum over x open. Source: "Sharded Matrices and How to Multiply Them" (How to
-// Scale Your Model, chapter 3).
+// operand leaves its sum over x open. A dtype after a colon comes last: C[M, N_x]:f32. Source,
+// except for dtypes: "Sharded Matrices and How to Multiply Them" (How to Scale Your Model, chapter
+// 3).
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -27,14 +30,19 @@ absl::StatusOr<Shape> ParseShape(absl::string_view text);
 // Returns the error for a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
 absl::Status MoveIsNotPlanned(absl::string_view spec);
 
-// Parses a spec over `mesh` into a problem whose tensors have no sizes yet (0 x 0). Dimensions may
-// have any names; the one that A and B share is K.
+// A spec over a mesh.
+struct ParsedSpec {
+  Problem problem;  // its tensors have no sizes yet (0 x 0), and those without a dtype are f32
+  std::vector<std::optional<DType>> dtypes;  // by operand, where the spec gives one
+};
+
+// Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
 // Errors: MoveIsNotPlanned; INVALID_ARGUMENT with a message of three lines: the fault with its
 // column (from 1), the text, and a caret under the column.
-absl::StatusOr<Problem> ParseSpec(absl::string_view spec, const Mesh& mesh);
+absl::StatusOr<ParsedSpec> ParseSpec(absl::string_view spec, const Mesh& mesh);
 
-// Parses a spec whose tensors have the sizes of `shape` and all the same dtype. Errors: those of
-// ParseSpec and Validate.
+// Parses a spec whose tensors have the sizes of `shape`, and `dtype` where the spec gives none.
+// Errors: those of ParseSpec and Validate.
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 

@@ -208,7 +208,9 @@ void SetProblem(const Problem& problem, v1::Job* job) {
   job->set_m(ShapeOf(problem).m);
   job->set_n(ShapeOf(problem).n);
   job->set_k(ShapeOf(problem).k);
-  job->set_dtype(ToProto(problem.tensors[TheProduct(problem).a].dtype));
+  const Product& product = TheProduct(problem);
+  job->set_dtype(ToProto(problem.tensors[product.a].dtype));
+  job->set_result_dtype(ToProto(problem.tensors[product.c].dtype));
 }
 
 absl::StatusOr<Problem> ProblemOf(const v1::PreparePlan& prepare) {
@@ -233,7 +235,8 @@ absl::StatusOr<Problem> ProblemOf(const v1::Job& job) {
     AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(job.dtype()));
     return ParseProblem(job.spec(), mesh, {job.m(), job.n(), job.k()}, dtype);
   }
-  AGMM_ASSIGN_OR_RETURN(Problem problem, ParseSpec(job.spec(), mesh));
+  AGMM_ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(job.spec(), mesh));
+  Problem problem = std::move(parsed.problem);
   AGMM_ASSIGN_OR_RETURN(problem.tensors, TensorsOf(job.operands(), mesh));
   AGMM_RETURN_IF_ERROR(Validate(problem));
   return problem;

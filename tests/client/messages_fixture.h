@@ -97,6 +97,7 @@ inline v1::Job SomeJob() {
     n: 32
     k: 16
     dtype: DTYPE_F32
+    result_dtype: DTYPE_F32
     engine: "cpu: oneDNN 3.1"
     transport: "ucx tcp"
     figures {

@@ -150,6 +150,17 @@ TEST(JobReport, NamesThePlanAndItsReason) {
   EXPECT_LE(Widest(text), 100) << text;
 }
 
+TEST(JobReport, AResultOfAnotherDtypeIsNamed) {
+  v1::ListJobsResponse list;
+  v1::Job& job = *list.add_jobs();
+  job = SomeJob();
+  job.set_dtype(v1::DTYPE_BF16);
+  EXPECT_THAT(JobText(job), HasSubstr("M=64 N=32 K=16 bf16 -> f32\n"));
+  EXPECT_THAT(JobTable(list), HasSubstr("64x32x16 bf16 -> f32 "));
+  job.clear_result_dtype();  // of an older daemon
+  EXPECT_THAT(JobText(job), HasSubstr("M=64 N=32 K=16 bf16\n"));
+}
+
 TEST(JobReport, AJobThatMovesNothingIsAlwaysLocal) {
   v1::ListJobsResponse list;
   v1::Job& job = *list.add_jobs();

@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/verify.h"
 
@@ -20,10 +21,37 @@ T OrDie(absl::StatusOr<T> value) {
   std::abort();
 }
 
+constexpr DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
+
 bool OneNode(const std::string& algorithm) { return algorithm == "peer"; }
 
+// Adds results of another dtype than the inputs: in rows with and without padding, from one
+// multiply and from sums along K.
+void AddMixed(std::vector<Case>* cases) {
+  int turn = 0;
+  for (DType dtype : kDTypes) {
+    for (DType result : kDTypes) {
+      if (result == dtype) continue;
+      for (const char* algorithm : {"serial", "ring", "peer"}) {
+        for (const char* spec :
+             {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A[M, K_x] * B[K, N_x] -> C[M, N_x]"}) {
+          Case c{algorithm, dtype, 4, OneNode(algorithm) ? 1 : 2};
+          c.m = 33;
+          c.n = turn % 2 == 0 ? 61 : 256;
+          c.k = 40;
+          c.threads = 1 + turn / 2 % 2;
+          c.spec = absl::StrCat(spec, ":", Name(result));
+          c.split = "N=x";
+          cases->push_back(c);
+          ++turn;
+        }
+        ++turn;
+      }
+    }
+  }
+}
+
 std::vector<Case> MakeCases() {
-  const DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   std::vector<Case> cases;
   // Every algorithm and dtype on every count of ranks; shapes, nodes, chunks and threads take
   // turns.
@@ -87,6 +115,7 @@ std::vector<Case> MakeCases() {
     c.split = "N=x";
     cases.push_back(c);
   }
+  AddMixed(&cases);
   // Removes duplicate cases.
   std::set<std::string> names;
   std::erase_if(cases, [&](const Case& c) { return !names.insert(c.name()).second; });

@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/kernel_choice.h"
@@ -35,10 +36,13 @@ constexpr Expected kProducts[] = {
     {"the least normal product", 0x1p-63f, -0x1p-63f, -kLeastNormal, -kLeastNormal},
 };
 
-// Returns the result of a job on two ranks for one such product, with a batch of `m` rows.
-float ProductOf(const Expected& product, DType dtype, int64_t m) {
+// Returns the result of a job on two ranks for one such product, with a batch of `m` rows and a
+// result of dtype `result`.
+float ProductOf(const Expected& product, DType dtype, int64_t m, DType result) {
   constexpr int64_t kN = 32, kK = 70;
-  const Case c{"ring", dtype, 2, 2, 1, m, kN, kK};
+  Case c{"ring", dtype, 2, 2, 1, m, kN, kK};
+  c.spec = absl::StrCat(kDefaultSpec, ":", Name(result));
+  c.split = "N=x";
   TestMatrix a{m, kK, std::vector<float>(m * kK)},
       b{kK, kN, std::vector<float>(kK * kN, product.b)};
   for (int64_t row = 0; row < m; ++row) a.values[row * kK + 3] = product.a;
@@ -56,11 +60,15 @@ TEST(Denormals, AreZeroInBF16AndKeptInOtherDTypes) {
   for (const Expected& product : kProducts) {
     SCOPED_TRACE(product.what);
     for (int64_t m : {1, 40}) {
-      EXPECT_EQ(ProductOf(product, DType::kBF16, m), product.bf16) << "m " << m;
-      EXPECT_EQ(ProductOf(product, DType::kF32, m), product.f32) << "m " << m;
+      for (const DType result : {DType::kBF16, DType::kF32})
+        EXPECT_EQ(ProductOf(product, DType::kBF16, m, result), product.bf16)
+            << "m " << m << " " << Name(result);
+      EXPECT_EQ(ProductOf(product, DType::kF32, m, DType::kF32), product.f32) << "m " << m;
     }
   }
-  EXPECT_EQ(ProductOf({"the least denormal of f16", 0x1p-24f, 1, 0, 0}, DType::kF16, 40), 0x1p-24f);
+  EXPECT_EQ(
+      ProductOf({"the least denormal of f16", 0x1p-24f, 1, 0, 0}, DType::kF16, 40, DType::kF16),
+      0x1p-24f);
 }
 
 TEST(Denormals, CountAsZeroWithEveryKernelForBF16) {

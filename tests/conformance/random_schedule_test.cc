@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/schedule/text.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/expect_exact.h"
@@ -18,6 +19,7 @@ TEST_P(RandomSchedules, AreExact) {
   std::mt19937_64 random(TestSeed() + number);
   const DType kDTypes[] = {DType::kF32, DType::kBF16, DType::kF16};
   Case c{"random", kDTypes[random() % 3], 1 + static_cast<int>(random() % 5)};
+  c.spec = absl::StrCat(kDefaultSpec, ":", Name(kDTypes[random() % 3]));
   c.nodes = 1 + static_cast<int>(random() % c.ranks);
   c.m = 1 + random() % 70;
   c.n = 1 + random() % 40;

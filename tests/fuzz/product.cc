@@ -22,13 +22,9 @@ void CheckProduct(absl::string_view spec, const Mesh& mesh, const Shape& shape,
     FUZZ_CHECK(absl::IsInvalidArgument(problem.status()), problem.status().ToString());
     return;
   }
-  std::string written;
-  for (Operand operand : {kA, kB, kC}) {
-    if (operand == kB) written += " * ";
-    if (operand == kC) written += " -> ";
-    written += ToString(mesh, problem->tensors[operand]);
-  }
-  const absl::StatusOr<Problem> again = ParseProblem(written, mesh, shape, DType::kBF16);
+  const std::string written = SpecText(*problem);
+  const absl::StatusOr<Problem> again =
+      ParseProblem(written, mesh, shape, problem->tensors[kA].dtype);
   FUZZ_CHECK(again.ok() && *again == *problem, written);
   if (mesh.size() > kMaxRanksProved || options.chunks > kMaxChunksProved) return;
 

@@ -62,7 +62,7 @@ def draw(agmmctl, rng):
     """Draws options that have a plan. Returns the options as text, and the plan's document."""
     while True:
         spec, mesh = rng.choice(SPECS)
-        options = {"--spec": spec, "--mesh": mesh, "--shape": rng.choice(SHAPES),
+        options = {"--spec": spec + rng.choice(["", ":f32", ":bf16"]), "--mesh": mesh, "--shape": rng.choice(SHAPES),
                    "--dtype": rng.choice(["f32", "bf16"]), "--nodes": str(rng.choice([1, 2, 4])),
                    "--algorithm": rng.choice(ALGORITHMS), "--chunks": str(rng.choice([1, 3])),
                    "--k-chunks": str(rng.choice([1, 3]))}

@@ -110,11 +110,26 @@ void AddUneven(Lines* lines) {
   }
 }
 
+// Results of another dtype than the inputs.
+void AddDTypes(Lines* lines) {
+  for (const auto& [dtype, result] : {std::pair{DType::kBF16, "f32"}, {DType::kF32, "bf16"}}) {
+    for (const char* spec : {kDefaultSpec, "A[M, K_x] * B[K_x, N] -> C[M_x, N]"}) {
+      const Problem problem = MakeProblem(4, {50, 31, 64}, dtype, absl::StrCat(spec, ":", result));
+      for (const char* algorithm : {"serial", "ring", "direct"}) {
+        PlanOptions options;
+        options.algorithm = algorithm;
+        lines->Add(problem, MakeTopology(4, 2), options);
+      }
+    }
+  }
+}
+
 TEST(PlanHashes, AreThoseOfTheList) {
   Lines lines;
   AddShardings(&lines);
   AddSizes(&lines);
   AddUneven(&lines);
+  AddDTypes(&lines);
   EXPECT_GE(lines.count(), 400);
   ExpectGolden("plan_hashes.txt", lines.text());
 }

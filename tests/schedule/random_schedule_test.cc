@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/text.h"
@@ -21,7 +22,8 @@ TEST(RandomSchedule, IsProvedRight) {
     const Shape shape = {1 + static_cast<int64_t>(random() % 40),
                          1 + static_cast<int64_t>(random() % 300),
                          1 + static_cast<int64_t>(random() % 300)};
-    const Problem problem = MakeProblem(ranks, shape, random() % 2 ? DType::kF32 : DType::kBF16);
+    const Problem problem = MakeProblem(ranks, shape, random() % 2 ? DType::kF32 : DType::kBF16,
+                                        absl::StrCat(kDefaultSpec, random() % 2 ? ":f32" : ""));
     const Topology topology = MakeTopology(ranks, nodes);
     const Schedule schedule = RandomSchedule(problem, topology, random);
     ASSERT_EQ(Verify(problem, topology, schedule), absl::OkStatus()) << Print(problem, schedule);

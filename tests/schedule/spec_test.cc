@@ -65,6 +65,34 @@ TEST(Spec, PrintedProblemsParseBack) {
   }
 }
 
+TEST(Spec, AnOperandHasTheDtypeAfterItsColon) {
+  const auto problem = ProblemOf("A[M_x, K] * B[K, N] -> C[M, N]{U_y} : f32");
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  EXPECT_EQ(problem->tensors[kA].dtype, DType::kBF16);
+  EXPECT_EQ(problem->tensors[kB].dtype, DType::kBF16);
+  EXPECT_EQ(problem->tensors[kC].dtype, DType::kF32);
+  EXPECT_EQ(ToString(*problem),
+            "A[M_x, K] * B[K, N] -> C[M, N]{U_y}:f32  M=6 N=12 K=24 bf16 -> f32  mesh x=2,y=3");
+  for (const char* spec :
+       {"A[M_x, K] * B[K, N] -> C[M, N]:f32", "A[M, K]:f16 * B[K_y, N]:f16 -> C[M_x, N]",
+        "A[M, K]:f16 * B[K_y, N]:f16 -> C[M_x, N]:f16"}) {
+    const auto first = ProblemOf(spec);
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto again =
+        ParseProblem(SpecText(*first), first->mesh, ShapeOf(*first), first->tensors[kA].dtype);
+    ASSERT_TRUE(again.ok()) << again.status();
+    EXPECT_EQ(*again, *first);
+  }
+}
+
+TEST(Spec, InputsOfTwoDtypesAreRefused) {
+  const absl::Status mixed = ProblemOf("A[M, K]:f32 * B[K, N] -> C[M, N]").status();
+  EXPECT_EQ(mixed.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(mixed.message(),
+            "A is f32 and B is bf16; a product multiplies matrices of one dtype, so give both the "
+            "same (only C may have another)");
+}
+
 std::vector<int> AxesOf(absl::string_view subscript, absl::string_view mesh) {
   const auto tensor =
       ParseTensor(absl::StrCat("[M_", subscript, ", K]"), MeshOf(mesh), 8, 8, DType::kF32);
@@ -131,6 +159,14 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M, K] * B[K, N] -> C[M, N]{U_}", 32, "expected the name of a mesh axis"},
       {"A[M, K] * B[K, N] -> C[M, N]{U_z}", 32, "\"z\" is not an axis of mesh x=2,y=3"},
       {"A[M, K] * B[K, N] -> C[M, N]{U_x", 33, "expected \"}\", found the end"},
+      {"A[M, K] * B[K, N] -> C[M, N]:", 30, "expected a dtype such as f32, found the end"},
+      {"A[M, K]: * B[K, N] -> C[M, N]", 10, "expected a dtype such as f32, found \"*\""},
+      {"A[M, K] * B[K, N] -> C[M, N]:64", 30, "expected a dtype such as f32, found \"6\""},
+      {"A[M, K] * B[K, N] -> C[M, N]:f64", 30, "dtype \"f64\" is not known; use f32, bf16 or f16"},
+      {"A[M, K] * B[K, N] -> C[M, N]:F32", 30, "dtype \"F32\" is not known"},
+      {"A[M, K] * B[K, N] -> C[M, N]:f32{U_x}", 33, "\"{U_x}\" is left over"},
+      {"A[M, K] * B[K, N] -> C[M, N]:f32:f32", 33, "\":f32\" is left over"},
+      {"A[M, K] * B:f32[K, N] -> C[M, N]", 12, "expected \"[\", found \":\""},
   };
   for (const BadSpec& bad : cases) {
     SCOPED_TRACE(bad.spec);
@@ -166,7 +202,7 @@ TEST(Spec, MutilatedSpecsNeverCrash) {
   const unsigned seed = seed_text != nullptr ? std::stoul(seed_text) : std::random_device{}();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
   std::mt19937 random(seed);
-  constexpr char kLetters[] = "ABCMNKxy_[],*-> {}=1\t";
+  constexpr char kLetters[] = "ABCMNKxy_[],*-> {}:=1\t";
   for (int round = 0; round < 5000; ++round) {
     std::string text = kDefaultSpec;
     for (int edits = random() % 4 + 1; edits > 0; --edits) {
@@ -252,6 +288,8 @@ TEST(TensorText, IsOneOperandWithoutAName) {
   EXPECT_EQ(*tensor, (Tensor{"", "K", "N", 5, 7, DType::kF16, {{}, {1, 0}}}));
   ExpectError(ParseTensor("B[K, N]", MeshOf("x=2"), 5, 7, DType::kF16).status(), "B[K, N]", 1,
               "expected \"[\"");
+  ExpectError(ParseTensor("[K, N]:f16", MeshOf("x=2"), 5, 7, DType::kF16).status(), "[K, N]:f16", 7,
+              "\":f16\" is left over");
   EXPECT_THAT(
       std::string(ParseTensor("[K, N]", MeshOf("x=2"), 5, 0, DType::kF16).status().message()),
       HasSubstr("N of the tensor is 0"));

@@ -39,6 +39,22 @@ TEST_F(LibraryRun, AProductIsExactAndEqualsTheResultOfWait) {
   EXPECT_EQ(ran->m, kM);
 }
 
+TEST_F(LibraryRun, CHasTheTypeThatTheSpecGivesIt) {
+  const std::vector<float> a = Integers(kM * kK, 1), b = Integers(kK * kN, 2);
+  TensorSpec spec_a = SpecA(), spec_b = SpecB();
+  spec_a.type = spec_b.type = ElementType::kBF16;
+  const std::vector<uint16_t> narrow_a = ToBF16(a), narrow_b = ToBF16(b);
+  ASSERT_TRUE(client_->Put("A", spec_a, narrow_a.data(), narrow_a.size() * 2).ok());
+  ASSERT_TRUE(client_->Put("B", spec_b, narrow_b.data(), narrow_b.size() * 2).ok());
+  JobRequest request = Request();
+  request.spec += ":f32";
+  const Outcome ran = client_->Run(request);
+  ASSERT_TRUE(ran.ok()) << ran.status().ToString();
+  EXPECT_EQ(ran->type, ElementType::kBF16);
+  EXPECT_EQ(ran->result_type, ElementType::kF32);
+  ExpectExact(*client_);  // as f32
+}
+
 TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
   JobRequest request = Request();
   request.a = "nobody";

@@ -329,7 +329,7 @@ TEST(Convert, AProblemKeepsEveryTensor) {
   EXPECT_EQ(job.n(), 6);
   EXPECT_EQ(job.k(), 4);
   EXPECT_EQ(job.dtype(), v1::DTYPE_BF16);
-  problem.tensors[2].dtype = DType::kBF16;
+  EXPECT_EQ(job.result_dtype(), v1::DTYPE_F32);
   job.clear_operands();  // as an older daemon made it
   EXPECT_EQ(ProblemOf(job).value(), problem);
 

@@ -1,6 +1,7 @@
 #include "daemon/sequencer/scheduler.h"
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
@@ -240,6 +241,45 @@ TEST_F(SchedulerTest, AnOperandThatNoOperationUsesIsBoundLikeAnInput) {
   const absl::Status elsewhere = Submit(with(Ready("[P_x, Q]", 32, 16, MeshOf(1)))).status();
   EXPECT_EQ(elsewhere.code(), Code::kFailedPrecondition);
   EXPECT_THAT(std::string(elsewhere.message()), HasSubstr("stands for D, which is"));
+}
+
+TEST_F(SchedulerTest, AResultHasTheDtypeOfTheSpecElseThatOfTheInputs) {
+  const Operands3 t = MakeOperands();
+  for (const auto& [suffix, dtype] :
+       {std::pair{"", v1::DTYPE_F32}, {":bf16", v1::DTYPE_BF16}, {":f16", v1::DTYPE_F16}}) {
+    v1::SubmitJobRequest request = Request(t);
+    request.set_spec(absl::StrCat(kSpec, suffix));
+    request.mutable_tensors(2)->set_name(absl::StrCat("C", suffix));
+    const absl::StatusOr<v1::Job> job = Submit(request);
+    ASSERT_TRUE(job.ok()) << job.status();
+    EXPECT_EQ(job->dtype(), v1::DTYPE_F32);
+    EXPECT_EQ(job->result_dtype(), dtype);
+    Do([&] { EXPECT_EQ(catalog_->Find(job->tensor_ids(2))->spec().dtype(), dtype); });
+    for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
+      Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+    // Each dtype has a plan of its own.
+    const auto asked = Take(v1::Command::kPreparePlan);
+    ASSERT_EQ(asked.size(), 2u);
+    EXPECT_EQ(asked[0].command.prepare_plan().operands(kC).spec().dtype(), dtype);
+  }
+}
+
+TEST_F(SchedulerTest, TensorsOfOtherDtypesThanTheSpecsAreRefused) {
+  const auto refusal_of = [&, t = MakeOperands()](const std::string& spec) {
+    v1::SubmitJobRequest request = Request(t);
+    request.set_spec(spec);
+    return Submit(request).status();
+  };
+  const absl::Status result = refusal_of("A[M_x, K] * B[K, N_x] -> C[M, N_x]:f16");
+  EXPECT_EQ(result.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(result.message()),
+              HasSubstr("stands for C, which is [M, N_x] 64 x 48 f16"));
+  const absl::Status inputs = refusal_of("A[M_x, K]:f16 * B[K, N_x]:f16 -> C[M, N_x]:f32");
+  EXPECT_EQ(inputs.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(inputs.message()), HasSubstr("stands for A, which is"));
+  const absl::Status mixed = refusal_of("A[M_x, K] * B[K, N_x]:bf16 -> C[M, N_x]");
+  EXPECT_EQ(mixed.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(mixed.message()), HasSubstr("A is f32 and B is bf16; a product"));
 }
 
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {

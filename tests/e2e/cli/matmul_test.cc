@@ -122,6 +122,23 @@ TEST_P(MatmulOn, NarrowTypesRoundTheExactSumOnce) {
   EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF16, {"--dtype", "f32"}), want));
 }
 
+TEST_P(MatmulOn, AResultOfF32KeepsTheSumOfNarrowInputs) {
+  const uint64_t seed = TestSeed();
+  SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
+  const TestMatrix a = SmallIntegers(33, 150, seed), b = SmallIntegers(150, 41, seed + 1);
+  const TestMatrix want = MatrixProduct(a, b);
+  ASSERT_FALSE(SameBits(Rounded(want, DType::kBF16), want));
+  const std::string spec = "A[M_x,K] * B[K,N_x] -> C[M,N_x]:f32";
+  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF32, {"--dtype", "bf16", "--spec", spec}), want));
+  EXPECT_THAT(last_.out, HasSubstr(":f32  M=33 N=41 K=150 bf16 -> f32  mesh"));
+  EXPECT_TRUE(SameBits(Multiply(a, b, DType::kF16, {"--spec", spec, "--json"}), want));
+  const Json json = Json::parse(last_.out, nullptr, /*allow_exceptions=*/false);
+  ASSERT_TRUE(json.is_object()) << last_.out;
+  EXPECT_EQ(json["dtype"], "f16");
+  EXPECT_EQ(json["result_dtype"], "f32");
+  EXPECT_EQ(json["out_dtype"], "f32");
+}
+
 TEST_P(MatmulOn, RandomMatricesAreWithinTheErrorBoundOfFloat64) {
   const uint64_t seed = TestSeed();
   SCOPED_TRACE(absl::StrCat("AGMM_SEED=", seed));
