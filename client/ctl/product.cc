@@ -110,7 +110,7 @@ absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_vie
 
 absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
                                    const v1::Job& job) {
-  AGMM_ASSIGN_OR_RETURN(const PlanOptions options, FromProto(job.options()));
+  const PlanOptions options = FromProto(job.options());
   AGMM_ASSIGN_OR_RETURN(Schedule schedule, Plan(problem, topology, options));
   const std::string hash = HashHex(PlanHash(problem, schedule));
   if (hash == job.plan_hash()) return schedule;

@@ -2,12 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "agmm/v1/cluster.pb.h"
@@ -18,7 +16,6 @@
 #include "kernels/base/utf8.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
-#include "kernels/schedule/spec.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/limits.h"
@@ -31,7 +28,6 @@ constexpr size_t kMaxNotationBytes = 1024;
 constexpr int kMaxMeshAxes = 32;
 constexpr size_t kMaxAxisNameBytes = 32;
 constexpr int kProductTensors = 3;
-constexpr int kMaxOperands = 64;
 // The smallest element. The stream, which knows the tensor's dtype, checks its own.
 constexpr int64_t kElementBytes = 2;
 
@@ -249,29 +245,18 @@ absl::Status CheckChunk(const v1::UploadChunk& chunk) {
 }
 
 absl::Status CheckOperands(const v1::SubmitJobRequest& request) {
-  AGMM_RETURN_IF_ERROR(CheckBetween("the number of operands", request.operands_size(), 1,
-                                    kMaxOperands, "give each operand of the spec once"));
   if (request.tensors_size() > 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("operands has %d entries and tensors has %d; give one of the two",
                         request.operands_size(), request.tensors_size()));
   }
-  std::set<absl::string_view> names;
+  std::vector<absl::string_view> names;
   for (int i = 0; i < request.operands_size(); ++i) {
     const v1::OperandTensor& operand = request.operands(i);
-    if (operand.name().size() > kMaxNameBytes || !IsOperandName(operand.name())) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "operands[%d].name is \"%s\"; use up to %d letters and digits, a letter first, and not "
-          "\"workspace\"",
-          i, absl::CHexEscape(operand.name().substr(0, kMaxNameBytes)), kMaxNameBytes));
-    }
-    if (!names.insert(operand.name()).second) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "operands[%d].name is %s a second time; give each operand once", i, operand.name()));
-    }
     AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("operands[%d].tensor", i), operand.tensor()));
+    names.push_back(operand.name());
   }
-  return absl::OkStatus();
+  return CheckOperandNames(names);
 }
 
 // In the form of three tensors.

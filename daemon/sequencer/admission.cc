@@ -225,7 +225,7 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
         "%s stands for %s and has no contents; write it first",
         Describe(tensors[binding.operand]->proto), job.problem.tensors[binding.operand].name));
   }
-  AGMM_ASSIGN_OR_RETURN(job.options, FromProto(request.options()));
+  job.options = FromProto(request.options());
   job.problem_key =
       absl::StrFormat("%s ranks %s", ToString(job.problem), absl::StrJoin(mesh.ranks, ","));
   if (!job.topology.island_of_rank.empty()) {

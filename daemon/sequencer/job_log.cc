@@ -26,8 +26,7 @@ constexpr double kMinExcessUs = 10'000;
 constexpr size_t kMaxReason = 2000;
 
 std::string PlanText(const v1::Job& record) {
-  const absl::StatusOr<PlanOptions> options = FromProto(record.options());
-  const std::string how = options.ok() ? ToString(*options) : record.options().algorithm();
+  const std::string how = ToString(FromProto(record.options()));
   if (record.plan_hash().empty()) return absl::StrCat("no plan yet for ", how);
   return absl::StrFormat("plan %s: %s", record.plan_hash(),
                          record.schedule() == "local" ? record.schedule() : how);

@@ -14,6 +14,8 @@
 namespace agmm {
 namespace {
 
+constexpr size_t kMaxOperands = 64, kMaxOperandNameBytes = 256;
+
 using OperandList = google::protobuf::RepeatedPtrField<v1::Operand>;
 
 void AddOperands(const Problem& problem, OperandList* operands) {
@@ -25,6 +27,9 @@ void AddOperands(const Problem& problem, OperandList* operands) {
 }
 
 absl::StatusOr<std::vector<Tensor>> TensorsOf(const OperandList& operands, const Mesh& mesh) {
+  std::vector<absl::string_view> names;
+  for (const v1::Operand& operand : operands) names.push_back(operand.name());
+  AGMM_RETURN_IF_ERROR(CheckOperandNames(names));
   std::vector<Tensor> tensors;
   for (const v1::Operand& operand : operands) {
     const v1::TensorSpec& spec = operand.spec();
@@ -81,7 +86,7 @@ absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<
   return ToProto(mesh);
 }
 
-absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options) {
+PlanOptions FromProto(const v1::PlanOptions& options) {
   PlanOptions result;
   if (!options.algorithm().empty()) result.algorithm = options.algorithm();
   result.chunks = options.chunk_count();
@@ -187,6 +192,29 @@ v1::TensorSpec SpecOf(const Mesh& mesh, const Tensor& tensor) {
   unnamed.name.clear();
   spec.set_sharding(ToString(mesh, unnamed));
   return spec;
+}
+
+absl::Status CheckOperandNames(const std::vector<absl::string_view>& names) {
+  if (names.empty() || names.size() > kMaxOperands) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the number of operands is %d, outside [1, %d]; give each operand of the "
+                        "spec once",
+                        names.size(), kMaxOperands));
+  }
+  std::set<absl::string_view> seen;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (names[i].size() > kMaxOperandNameBytes || !IsOperandName(names[i])) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "operands[%d].name is \"%s\"; use up to %d letters and digits, a letter first, and not "
+          "\"workspace\"",
+          i, absl::CHexEscape(names[i].substr(0, kMaxOperandNameBytes)), kMaxOperandNameBytes));
+    }
+    if (!seen.insert(names[i]).second) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "operands[%d].name is %s a second time; give each operand once", i, names[i]));
+    }
+  }
+  return absl::OkStatus();
 }
 
 void SetProblem(const Problem& problem, v1::PreparePlan* prepare) {

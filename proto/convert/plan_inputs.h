@@ -2,7 +2,10 @@
 // Everything that comes from the wire is checked here. Errors: INVALID_ARGUMENT.
 #pragma once
 
+#include <vector>
+
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
@@ -20,7 +23,7 @@ v1::Mesh ToProto(const Mesh& mesh);
 // Parses "x=4" or "dp=2,tp=4"; without ranks, the mesh has the first ones.
 absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<int>& ranks);
 
-absl::StatusOr<PlanOptions> FromProto(const v1::PlanOptions& options);
+PlanOptions FromProto(const v1::PlanOptions& options);
 v1::PlanOptions ToProto(const PlanOptions& options);
 
 // Returns a recipe for problems on `mesh`.
@@ -42,6 +45,10 @@ v1::TensorSpec SpecOf(const Mesh& mesh, const Tensor& tensor);
 void SetProblem(const Problem& problem, v1::PreparePlan* prepare);
 // Sets mesh and operands, and for older clients the fields that only a product has.
 void SetProblem(const Problem& problem, v1::Job* job);
+
+// Checks the number of operands, and that each has a name of its own that the notation can have. In
+// errors, names[i] is called operands[i].name.
+absl::Status CheckOperandNames(const std::vector<absl::string_view>& names);
 
 // Errors: also those of Validate.
 absl::StatusOr<Problem> ProblemOf(const v1::PreparePlan& prepare);

@@ -64,11 +64,9 @@ void CheckValid(const v1::BeginLeaseRequest& request) {
 void CheckValid(const v1::SubmitJobRequest& request) {
   const absl::StatusOr<Mesh> mesh = FromProto(request.mesh());
   FUZZ_CHECK(mesh.ok(), mesh.status().ToString());
-  const absl::StatusOr<PlanOptions> options = FromProto(request.options());
-  FUZZ_CHECK(options.ok(), options.status().ToString());
   const Wide nanos = Wide{request.timeout().seconds()} * 1000000000 + request.timeout().nanos();
   FUZZ_CHECK(nanos >= 0 && nanos <= Wide{kMaxTimeoutSeconds} * 1000000000, "timeout");
-  CheckProduct(request.spec(), *mesh, {5, 3, 4}, *options);
+  CheckProduct(request.spec(), *mesh, {5, 3, 4}, FromProto(request.options()));
 }
 // For the other requests it is enough that Validate returns.
 void CheckValid(const google::protobuf::Message&) {}

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
@@ -337,6 +338,40 @@ TEST(Convert, AProblemKeepsEveryTensor) {
   EXPECT_EQ(ProblemOf(prepare).status().code(), absl::StatusCode::kInvalidArgument);
   prepare.mutable_operands()->RemoveLast();
   EXPECT_EQ(ProblemOf(prepare).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Convert, APlanWhoseOperandsTheNotationCannotHaveIsRefused) {
+  v1::PreparePlan good;
+  const Mesh mesh = ParseMesh("x=2").value();
+  SetProblem(ParseProblem("A[M_x, K] * B[K, N] -> C[M, N]", mesh, {8, 6, 4}, DType::kF32).value(),
+             &good);
+  ASSERT_TRUE(ProblemOf(good).ok());
+  const auto refused = [&](auto change, const std::string& why) {
+    v1::PreparePlan bad = good;
+    change(bad);
+    const absl::Status status = ProblemOf(bad).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(why));
+  };
+  refused([](v1::PreparePlan& plan) { plan.clear_operands(); },
+          "the number of operands is 0, outside [1, 64]");
+  refused(
+      [](v1::PreparePlan& plan) {
+        for (int i = plan.operands_size(); i < 65; ++i) {
+          v1::Operand* const operand = plan.add_operands();
+          *operand = plan.operands(0);
+          operand->set_name(absl::StrCat("D", i));
+        }
+      },
+      "the number of operands is 65, outside [1, 64]");
+  refused([](v1::PreparePlan& plan) { plan.mutable_operands(1)->set_name("A"); },
+          "operands[1].name is A a second time");
+  for (const char* name : {"", "workspace", "B 2", "B\n"}) {
+    refused([&](v1::PreparePlan& plan) { plan.mutable_operands(1)->set_name(name); },
+            "operands[1].name is \"");
+  }
+  refused([](v1::PreparePlan& plan) { plan.mutable_operands(2)->set_name(std::string(257, 'C')); },
+          "use up to 256 letters and digits");
 }
 
 TEST(Convert, ARecipeThatNoPlannerMakesIsRefused) {

@@ -424,7 +424,7 @@ TEST_F(Records, ADifferentLaterMeasurementMarksTheBaselineOfEarlierJobs) {
     request.mutable_options()->set_transfers_only(transfers_us > 0);
     const uint64_t id = SubmitOk(request);
     AnswerPrepared();
-    const PlanOptions options = *FromProto(Get(id)->options());
+    const PlanOptions options = FromProto(Get(id)->options());
     const ScheduleFacts facts = FactsOf(problem, {{0, 1}}, *Plan(problem, {{0, 1}}, options));
     for (int node : {0, 1}) {
       v1::Report report;
