@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
@@ -87,8 +88,7 @@ absl::StatusOr<std::unique_ptr<FileSocket>> FileSocket::Start(const std::string&
   const int error = errno;
   umask(mask);
   if (!bound || listen(listener, kBacklog) != 0) {
-    return absl::ErrnoToStatus(bound ? errno : error,
-                               absl::StrFormat("%s cannot be listened on", path));
+    return absl::ErrnoToStatus(bound ? errno : error, absl::StrCat("cannot listen on ", path));
   }
   std::move(close_all).Cancel();
   std::unique_ptr<FileSocket> files(new FileSocket(path, listener, wake));
@@ -136,7 +136,7 @@ std::optional<pid_t> FileSocket::Withdraw(const std::string& token) {
 }
 
 void FileSocket::Run() {
-  bool resting = false;  // while descriptors are short the listener is not watched
+  bool resting = false;  // descriptors are short, so the listener is not watched
   while (true) {
     std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
     // Watches only for the ends of connections: further bytes from the clients are ignored.

@@ -57,7 +57,7 @@ class FileSocket {
   struct Offered {
     std::vector<int> fds;
     std::function<void()> closed;
-    int connection = -1;  // that fetched the files
+    int connection = -1;  // the one that fetched the files; -1: none
     pid_t pid = 0;
   };
   // A client that has not sent its whole token.

@@ -103,20 +103,21 @@ class JoinStream::MemberEnd final
   void OnReadDone(bool ok) override {
     if (!ok) return OnBroken(absl::OkStatus());
     received_ns_ = MonotonicNanos();
-    if (proven_ ? OnCommands() : OnHandshake()) {
-      in_.Clear();
-      StartRead(&in_);
+    if (proven_) {
+      OnCommands();
+    } else if (!OnHandshake()) {
+      return;
     }
+    in_.Clear();
+    StartRead(&in_);
   }
-  // Always true.
-  bool OnCommands() {
+  void OnCommands() {
     const bool first = !std::exchange(any_, true);
     // Later messages may contain only a heartbeat.
     if (first || in_.has_refusal() || in_.commands_size() > 0) {
       join_->loop_->Post(
           [member = join_->member_, message = std::move(in_)] { member->OnMessage(message); });
     }
-    return true;
   }
   // Handles a challenge, which the hello answers, and then a proof. Returns false to end the
   // stream.

@@ -9,15 +9,6 @@
 #include "kernels/base/reason.h"
 
 namespace agmm {
-namespace {
-
-CallContext WithoutEnd(CallContext call) {
-  call.deadline = Deadline::Infinite();
-  call.cancel = std::make_shared<CancelToken>();
-  return call;
-}
-
-}  // namespace
 
 std::shared_ptr<OwnerQuota> TransferMemory(int64_t bytes) {
   return std::make_shared<OwnerQuota>(
@@ -37,39 +28,55 @@ absl::StatusOr<std::shared_ptr<void>> TakeMemory(const TransferParts& parts,
       nullptr, [memory, principal, bytes](void*) { memory->Return(principal, bytes); });
 }
 
-void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
-                Reply<v1::BeginLeaseResponse> reply) {
+HeldLease::HeldLease(const TransferParts& parts, const CallContext& call, uint64_t id)
+    : sequencer_(parts.sequencer),
+      io_(parts.io),
+      node_(parts.node),
+      call_(call),
+      id_(id),
+      local_generation_(io_->local_generation()) {
+  call_.deadline = Deadline::Infinite();
+  call_.cancel = std::make_shared<CancelToken>();
+}
+
+void HeldLease::Begin(const TransferParts& parts, const CallContext& call,
+                      v1::BeginLeaseRequest request, Reply<HeldLease> reply) {
+  const HeldLease waiting(parts, call, RandomId());
   request.set_node(parts.node);
-  request.set_lease_id(RandomId());
-  const CallContext endless = WithoutEnd(call);
+  request.set_lease_id(waiting.id_);
   const auto answered = std::make_shared<std::atomic<bool>>(false);
-  parts.sequencer->begin_lease(
-      endless, request,
-      [answered, reply = std::move(reply)](absl::StatusOr<v1::BeginLeaseResponse> begun) {
-        *answered = true;
-        reply(std::move(begun));
-      });
+  parts.sequencer->begin_lease(waiting.call_, request,
+                               [granted = waiting, answered, reply = std::move(reply)](
+                                   absl::StatusOr<v1::BeginLeaseResponse> begun) mutable {
+                                 *answered = true;
+                                 if (!begun.ok()) return reply(begun.status());
+                                 granted.id_ = begun->lease_id();
+                                 granted.tensor_ = std::move(*begun->mutable_tensor());
+                                 reply(std::move(granted));
+                               });
   // If the lease is granted all the same, the caller returns it.
-  call.cancel->OnCancel([parts, endless, answered, id = request.lease_id()](const absl::Status&) {
+  call.cancel->OnCancel([waiting, answered](const absl::Status&) {
     if (*answered) return;
-    EndLease(parts, endless, {id, 0, parts.io->local_generation()}, LeaseEnd::kUntouched,
-             [](const absl::StatusOr<v1::EndLeaseResponse>&) {});
+    waiting.Return(LeaseEnd::kUntouched, [](const absl::StatusOr<v1::EndLeaseResponse>&) {});
   });
 }
 
-void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
-              LeaseEnd how, Reply<v1::EndLeaseResponse> reply) {
+absl::Status HeldLease::CheckGeneration() const {
+  return io_->CheckGeneration(tensor_.tensor_id(), local_generation_);
+}
+
+void HeldLease::Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply) const {
   v1::EndLeaseRequest request;
-  request.set_lease_id(lease.lease_id);
-  request.set_node(parts.node);
+  request.set_lease_id(id_);
+  request.set_node(node_);
   request.set_commit(how == LeaseEnd::kCommitted);
   request.set_untouched(how == LeaseEnd::kUntouched);
-  parts.sequencer->end_lease(
-      WithoutEnd(call), request,
-      [io = parts.io, lease, reply = std::move(reply)](absl::StatusOr<v1::EndLeaseResponse> ended) {
-        if (ended.ok()) return reply(std::move(ended));
-        io->Explain(lease.tensor_id, lease.local_generation, ended.status(), reply);
-      });
+  sequencer_->end_lease(call_, request,
+                        [io = io_, id = tensor_.tensor_id(), local_generation = local_generation_,
+                         reply = std::move(reply)](absl::StatusOr<v1::EndLeaseResponse> ended) {
+                          if (ended.ok()) return reply(std::move(ended));
+                          io->Explain(id, local_generation, ended.status(), reply);
+                        });
 }
 
 }  // namespace agmm

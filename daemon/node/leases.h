@@ -1,4 +1,4 @@
-// Leases on the contents of tensors, taken at the sequencer by the daemon that moves the bytes.
+// Leases on the contents of tensors, held by the daemon that moves the bytes.
 #pragma once
 
 #include <cstdint>
@@ -28,23 +28,42 @@ struct TransferParts {
   std::shared_ptr<OwnerQuota> memory = TransferMemory(int64_t{512} << 20);
 };
 
-// Request and return leases on behalf of `call`, without its deadline and even after its client has
-// left: a lease whose grant was not awaited would never be returned. `request` names the target and
-// the kind of lease; its id and the node are filled in. Once `call.cancel` is cancelled, a waiting
-// lease is withdrawn and answered at once.
-void BeginLease(const TransferParts& parts, const CallContext& call, v1::BeginLeaseRequest request,
-                Reply<v1::BeginLeaseResponse> reply);
-// If `local_generation` has ended, the error is the reason for that, see TensorIo::Explain.
-struct LeaseOfTensor {
-  uint64_t lease_id, tensor_id;
-  uint64_t local_generation;  // TensorIo::local_generation before BeginLease
-};
-void EndLease(const TransferParts& parts, const CallContext& call, const LeaseOfTensor& lease,
-              LeaseEnd how, Reply<v1::EndLeaseResponse> reply);
-
 // Takes `bytes` of TransferParts::memory for the life of the returned object. Errors:
 // RESOURCE_EXHAUSTED with TRANSFERS_FULL; clients retry a little later.
 absl::StatusOr<std::shared_ptr<void>> TakeMemory(const TransferParts& parts,
                                                  const std::string& principal, int64_t bytes);
+
+// A granted lease. Its holder returns it with Return.
+class HeldLease {
+ public:
+  HeldLease() = default;  // no lease
+  // Requests a lease on behalf of `call`, without its deadline and even after its client has left:
+  // a lease whose grant was not awaited would never be returned. `request` names the target and the
+  // kind of lease; its id and the node are filled in. Once `call.cancel` is cancelled, a waiting
+  // lease is withdrawn and answered at once.
+  static void Begin(const TransferParts& parts, const CallContext& call,
+                    v1::BeginLeaseRequest request, Reply<HeldLease> reply);
+
+  bool held() const { return id_ != 0; }
+  // The tensor when the lease was granted.
+  const v1::Tensor& tensor() const { return tensor_; }
+  // TensorIo::local_generation when the lease was requested.
+  uint64_t local_generation() const { return local_generation_; }
+  // Like TensorIo::CheckGeneration: the lease is void once its generation has ended.
+  absl::Status CheckGeneration() const;
+  // If the lease's generation has ended, the error is the reason for that, see TensorIo::Explain.
+  void Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply) const;
+
+ private:
+  HeldLease(const TransferParts& parts, const CallContext& call, uint64_t id);
+
+  const SequencerCalls* sequencer_ = nullptr;
+  TensorIo* io_ = nullptr;
+  int node_ = 0;
+  CallContext call_;
+  uint64_t id_ = 0;
+  uint64_t local_generation_ = 0;
+  v1::Tensor tensor_;
+};
 
 }  // namespace agmm

@@ -4,19 +4,21 @@
 #include <memory>
 #include <mutex>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "daemon/node/progress.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
+#include "kernels/schedule/text.h"
 #include "proto/convert/rpc_status.h"
 
 namespace agmm {
 namespace {
 
-// Epochs that a device has received and not run: enough that it never waits for the runner.
+// Bound on the epochs that a device has received and not run. It is high enough that the device
+// never waits for the runner.
 constexpr int kMaxQueuedEpochs = 4;
 constexpr size_t kEpochTimesKept = 64;
 
@@ -43,6 +45,66 @@ void SetSteps(const std::vector<StepTime>& steps, int64_t start_ns, v1::RankRepo
     if (step.start_ns > 0) time->set_start_us((step.start_ns - start_ns) * 1e-3);
     if (step.end_ns > 0) time->set_end_us((step.end_ns - start_ns) * 1e-3);
   }
+}
+
+v1::StepName NameOf(const LocalPlan& plan, Rank rank, int name, const Step& step) {
+  v1::StepName named;
+  named.set_rank(plan.problem.mesh.ranks[rank]);
+  named.set_lane(step.lane);
+  named.set_step(name);
+  named.set_text(Describe(plan.problem, step));
+  return named;
+}
+
+v1::SlotWait WaitFor(const LocalPlan& plan, const Wait& wait) {
+  v1::SlotWait waits;
+  waits.set_slot(wait.slot.index);
+  waits.set_credit(wait.lag > 0);
+  const auto& producers = plan.producers[wait.slot.rank];
+  const size_t slot = wait.slot.index;
+  if (slot >= producers.size() || producers[slot].rank < 0) return waits;
+  const auto [rank, index] = producers[slot];
+  const int name = plan.names[rank].empty() ? index : plan.names[rank][index];
+  *waits.mutable_producer() = NameOf(plan, rank, name, plan.schedule->ranks[rank][index]);
+  return waits;
+}
+
+void AddNetworkBytes(const LocalPlan& plan, Rank rank, const Step& step, v1::LaneProgress* lane) {
+  const auto* transfer = std::get_if<Transfer>(&step.op);
+  if (transfer == nullptr) return;
+  for (const Place& to : transfer->to) {
+    if (plan.peers.nodes[to.rank] == plan.peers.nodes[rank]) continue;
+    lane->add_to_nodes(plan.peers.nodes[to.rank]);
+    lane->set_network_bytes(lane->network_bytes() + transfer->block.rows.size() *
+                                                        RowBytes(transfer->block, transfer->from));
+  }
+}
+
+// The progress of a rank in a launch that begins with `first_epoch`; epochs of other launches do
+// not count. Reads only state that is constant after LocalPlan::Prepare.
+v1::RankProgress ProgressOf(const LocalPlan& plan, Rank rank, const RankState& state,
+                            uint64_t first_epoch, int epochs, int epochs_done) {
+  v1::RankProgress progress;
+  progress.set_epochs_done(epochs_done);
+  if (state.epoch < first_epoch || state.epoch - first_epoch >= static_cast<uint64_t>(epochs)) {
+    // An epoch before the first one belongs to an earlier launch of the plan.
+    progress.set_behind(epochs_done < epochs &&
+                        (state.behind || (state.epoch > 0 && state.epoch < first_epoch)));
+    return progress;
+  }
+  progress.set_epoch(static_cast<int>(state.epoch - first_epoch) + 1);
+  progress.set_for_us((state.at_ns - state.start_ns) * 1e-3);
+  progress.set_in_flight_count(state.in_flight);
+  for (const LaneState& lane : state.lanes) {
+    const Step& step = plan.schedule->ranks[rank][lane.step];
+    v1::LaneProgress* now = progress.add_lanes();
+    *now->mutable_step() = NameOf(plan, rank, lane.step, step);
+    now->set_for_us((state.at_ns - lane.since_ns) * 1e-3);
+    now->set_ready(lane.ready);
+    AddNetworkBytes(plan, rank, step, now);
+    for (const Wait& wait : lane.missing) *now->add_waits() = WaitFor(plan, wait);
+  }
+  return progress;
 }
 
 }  // namespace
@@ -96,7 +158,7 @@ LaunchPtr LocalLaunches::Bind(const v1::LaunchJob& command, const PlanPtr& plan)
       launch->operands.offsets.size() != operands || launch->operands.versions.size() != operands) {
     launch->status = absl::InternalError(
         absl::StrFormat("node %d cannot run %d epochs from %d with %d operands on plan %d, "
-                        "which is at epoch %d and has %d",
+                        "which is at epoch %d and has %d operands",
                         self_node_, launch->epochs, command.first_epoch(),
                         launch->operands.offsets.size(), plan->id, plan->next_epoch, operands));
   }
@@ -245,7 +307,7 @@ v1::RankReport LocalLaunches::RankReportOf(const LocalLaunch& launch, size_t ind
   v1::RankReport rank;
   rank.set_rank(plan.problem.mesh.ranks[local]);
   rank.set_node(self_node_);
-  if (!plan.islands.empty()) rank.set_island(plan.islands[local]);
+  if (!plan.peers.islands.empty()) rank.set_island(plan.peers.islands[local]);
   rank.mutable_epoch_us()->Add(share.epoch_us.begin(), share.epoch_us.end());
   rank.set_start_unix_us(UnixMicros(share.start_ns, wall_offset_ns));
   rank.set_epoch_start_unix_us(UnixMicros(share.last.start_ns, wall_offset_ns));

@@ -24,10 +24,11 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
       return absl::InvalidArgumentError(absl::StrFormat(
           "plan %d names rank %d; the world has ranks 0 to %d", id, rank, world_size - 1));
     }
-    nodes.push_back(node.node_of_rank[rank]);
+    peers.nodes.push_back(node.node_of_rank[rank]);
   }
-  islands = {command.islands().begin(), command.islands().end()};
-  AGMM_ASSIGN_OR_RETURN(Schedule planned, PlanWith(problem, Topology{nodes, islands}, recipe));
+  peers.islands = {command.islands().begin(), command.islands().end()};
+  AGMM_ASSIGN_OR_RETURN(Schedule planned,
+                        PlanWith(problem, Topology{peers.nodes, peers.islands}, recipe));
   *hash = HashHex(PlanHash(problem, planned));
   if (AGMM_FAILPOINT("runner.plan_differs")) *hash = HashHex(0);
   if (*hash != command.plan_hash()) {
@@ -37,7 +38,7 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
                         node.index, *hash, command.plan_hash()));
   }
   std::vector<bool> mine;
-  for (int of_rank : nodes) mine.push_back(of_rank == node.index);
+  for (int of_rank : peers.nodes) mine.push_back(of_rank == node.index);
   SchedulePart part = PartOf(std::move(planned), mine);
   ShrinkToFit(&part.schedule);
   schedule = std::make_shared<const Schedule>(std::move(part.schedule));
@@ -47,12 +48,12 @@ absl::Status LocalPlan::Prepare(const LocalNode& node, const v1::PreparePlan& co
 }
 
 void LocalPlan::FindProducers(int self) {
-  producers.resize(nodes.size());
+  producers.resize(peers.nodes.size());
   for (size_t rank = 0; rank < schedule->ranks.size(); ++rank) {
     const std::vector<Step>& steps = schedule->ranks[rank];
     for (size_t index = 0; index < steps.size(); ++index) {
       for (const Slot& slot : steps[index].signals) {
-        if (nodes[slot.rank] != self) continue;
+        if (peers.nodes[slot.rank] != self) continue;
         std::vector<Producer>& of_rank = producers[slot.rank];
         if (of_rank.size() <= static_cast<size_t>(slot.index)) of_rank.resize(slot.index + 1);
         of_rank[slot.index] = {static_cast<Rank>(rank), static_cast<int>(index)};
@@ -64,22 +65,17 @@ void LocalPlan::FindProducers(int self) {
 
 absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
   const Mesh& mesh = problem.mesh;
-  executors.resize(mesh.size());
-  heaps.resize(mesh.size());
-  for (Rank rank = 0; rank < mesh.size(); ++rank) {
-    if (nodes[rank] != node.index) continue;
-    const int device = mesh.ranks[rank] - node.first_rank;
-    locals.push_back({rank, device, node.devices[device].device->CreateExecutor()});
-    executors[rank] = locals.back().executor.get();
-    heaps[rank] = node.devices[device].heap;
-  }
-  Peers peers;
-  peers.executors = executors;
-  peers.heaps = heaps;
-  peers.nodes = nodes;
-  peers.islands = islands;
+  peers.executors.resize(mesh.size());
+  peers.heaps.resize(mesh.size());
   peers.transport = node.transport;
   peers.plan = id;
+  for (Rank rank = 0; rank < mesh.size(); ++rank) {
+    if (peers.nodes[rank] != node.index) continue;
+    const int device = mesh.ranks[rank] - node.first_rank;
+    locals.push_back({rank, device, node.devices[device].device->CreateExecutor()});
+    peers.executors[rank] = locals.back().executor.get();
+    peers.heaps[rank] = node.devices[device].heap;
+  }
   for (LocalRank& local : locals) {
     peers.self = local.rank;
     AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));

@@ -12,6 +12,7 @@
 #include "absl/status/status.h"
 #include "agmm/v1/peer.pb.h"
 #include "kernels/device/device.h"
+#include "kernels/device/executor.h"
 #include "kernels/device/transport.h"
 #include "kernels/schedule/part.h"
 #include "kernels/schedule/schedule.h"
@@ -54,18 +55,15 @@ struct LocalPlan {
     int index = 0;
   };
   std::vector<std::vector<Producer>> producers;
-  std::vector<int> nodes;
-  std::vector<int> islands;          // as Topology::island_of_rank
-  std::vector<Heap*> heaps;          // null on other nodes
-  std::vector<Executor*> executors;  // null on other nodes
+  Peers peers;  // `self` differs for each executor
   std::vector<LocalRank> locals;
   int64_t size_bytes = 0;              // the schedule and the executors
   std::set<std::string> device_paths;  // of all executors
 
   // Guarded by the runner's CallQueue.
   std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported
-  absl::Status failure;   // no epoch begins and no message is accepted after
-  bool released = false;  // forgotten once nothing runs or arrives
+  absl::Status failure;   // once it is set, no epoch begins and no message is accepted
+  bool released = false;  // to be forgotten once nothing runs or arrives
   int receives = 0;       // accepted messages that have not arrived
   uint64_t next_epoch = 1;
 

@@ -32,16 +32,13 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
 }  // namespace
 
 ServedMapping::ServedMapping(Mappings* mappings, Client client)
-    : mappings_(mappings),
-      local_generation_(mappings->parts_.io->local_generation()),
-      client_(std::move(client)) {}
+    : mappings_(mappings), client_(std::move(client)) {}
 
 void ServedMapping::Begin(const CallContext& call, const v1::BeginMapping& begin) {
   {
     std::lock_guard lock(mutex_);
     if (phase_ != Phase::kIdle) return;
     phase_ = Phase::kOpening;
-    call_ = call;
     writable_ = begin.writable();
     session_id_ = begin.session_id();
   }
@@ -64,26 +61,24 @@ void ServedMapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
   request.set_tensor_id(tensor.tensor_id());
   request.set_write(writable_);
   call.sequencer = tensor.sequencer();
-  BeginLease(mappings_->parts_, call, std::move(request),
-             [self = shared_from_this()](absl::StatusOr<v1::BeginLeaseResponse> response) {
-               self->OnLease(std::move(response));
-             });
+  HeldLease::Begin(mappings_->parts_, call, std::move(request),
+                   [self = shared_from_this()](absl::StatusOr<HeldLease> lease) {
+                     self->OnLease(std::move(lease));
+                   });
 }
 
-void ServedMapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
+void ServedMapping::OnLease(absl::StatusOr<HeldLease> lease) {
   Deferred after;
   std::lock_guard lock(mutex_);
-  if (!response.ok()) {
-    if (!end_.has_value()) end_ = response.status();
+  if (!lease.ok()) {
+    if (!end_.has_value()) end_ = lease.status();
     return Finish(&after);
   }
-  lease_id_ = response->lease_id();
-  tensor_ = response->tensor();
+  lease_ = *std::move(lease);
   v1::MapTensorResponse offer;
-  *offer.mutable_tensor() = std::move(*response->mutable_tensor());
+  *offer.mutable_tensor() = lease_.tensor();
   if (!end_.has_value()) {
-    // A lease of an earlier generation is void.
-    absl::Status status = CheckGeneration();
+    absl::Status status = lease_.CheckGeneration();
     if (status.ok()) status = Offer(&offer);
     if (!status.ok()) end_ = std::move(status);
   }
@@ -92,12 +87,8 @@ void ServedMapping::OnLease(absl::StatusOr<v1::BeginLeaseResponse> response) {
   after.Add([send = client_.send, offer = std::move(offer)] { send(offer); });
 }
 
-absl::Status ServedMapping::CheckGeneration() const {
-  return mappings_->parts_.io->CheckGeneration(tensor_.tensor_id(), local_generation_);
-}
-
 absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
-  AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(tensor_.tensor_id()));
+  AGMM_ASSIGN_OR_RETURN(const auto shards, mappings_->store_->Shards(lease_.tensor().tensor_id()));
   std::vector<int> heaps, fds;
   absl::Cleanup close_fds = [&] {
     for (int fd : fds) close(fd);
@@ -178,8 +169,8 @@ void ServedMapping::Advance(Deferred* after) {
 }
 
 void ServedMapping::ReturnLease(Deferred* after) {
-  // In a later generation the lease is void, and its id may be another's.
-  if (absl::Status status = CheckGeneration(); !status.ok()) {
+  // A lease whose generation has ended is void.
+  if (absl::Status status = lease_.CheckGeneration(); !status.ok()) {
     if (!end_.has_value()) end_ = std::move(status);
     return Finish(after);
   }
@@ -188,12 +179,10 @@ void ServedMapping::ReturnLease(Deferred* after) {
   const LeaseEnd how = commit           ? LeaseEnd::kCommitted
                        : token_.empty() ? LeaseEnd::kUntouched
                                         : LeaseEnd::kSpoiled;
-  after->Add([self = shared_from_this(), lease_id = lease_id_, how] {
-    EndLease(self->mappings_->parts_, self->call_,
-             {lease_id, self->tensor_.tensor_id(), self->local_generation_}, how,
-             [self](absl::StatusOr<v1::EndLeaseResponse> response) {
-               self->OnReturned(std::move(response));
-             });
+  after->Add([self = shared_from_this(), how] {
+    self->lease_.Return(how, [self](absl::StatusOr<v1::EndLeaseResponse> response) {
+      self->OnReturned(std::move(response));
+    });
   });
 }
 
@@ -235,7 +224,7 @@ void ServedMapping::OnUnmapped() {
       std::lock_guard lock(self->mutex_);
       if (self->hold_id_ == 0) return;
       report.mutable_memory_released()->set_hold_id(self->hold_id_);
-      spdlog::info("the memory of tensor {} was unmapped", self->tensor_.tensor_id());
+      spdlog::info("the memory of tensor {} was unmapped", self->lease_.tensor().tensor_id());
     }
     self->mappings_->report_(std::move(report));
   });
@@ -248,7 +237,8 @@ void ServedMapping::OnStillMapped(pid_t client) {
     spdlog::warn(
         "pid {} still has the memory of tensor {} \"{}\" mapped, {} s after its mapping ended; the "
         "memory stays reserved until the process unmaps it or ends",
-        client, tensor_.tensor_id(), tensor_.name(), absl::ToInt64Seconds(kUnmapGrace));
+        client, lease_.tensor().tensor_id(), lease_.tensor().name(),
+        absl::ToInt64Seconds(kUnmapGrace));
   }
   // Memory of an earlier generation is reported with the next one.
   ReportHeld(/*earlier=*/false);
@@ -258,15 +248,15 @@ void ServedMapping::ReportHeld(bool earlier) {
   v1::Report report;
   {
     std::lock_guard lock(mutex_);
-    if (token_.empty() || unmapped_ || CheckGeneration().ok() == earlier) return;
+    if (token_.empty() || unmapped_ || lease_.CheckGeneration().ok() == earlier) return;
     if (hold_id_ == 0) hold_id_ = mappings_->next_hold_++;
     v1::MemoryHeld* held = report.mutable_memory_held();
     held->set_hold_id(hold_id_);
     held->mutable_ranks()->Add(ranks_.begin(), ranks_.end());
-    held->set_offset_bytes(tensor_.offset_bytes());
-    held->set_bytes(tensor_.shard_bytes());
+    held->set_offset_bytes(lease_.tensor().offset_bytes());
+    held->set_bytes(lease_.tensor().shard_bytes());
     held->set_writable(writable_);
-    held->set_tensor_name(tensor_.name());
+    held->set_tensor_name(lease_.tensor().name());
   }
   mappings_->report_(std::move(report));
 }

@@ -64,13 +64,12 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   enum class Phase { kIdle, kOpening, kOpen, kUnmapping, kReturning, kCommitting, kOver };
 
   void RequestLease(CallContext call, const v1::Tensor& tensor);
-  void OnLease(absl::StatusOr<v1::BeginLeaseResponse> response);
+  void OnLease(absl::StatusOr<HeldLease> lease);
   void OnReturned(absl::StatusOr<v1::EndLeaseResponse> response);
   // Called when the client's connection to the file socket has ended.
   void OnUnmapped();
   // Called on the loop, kUnmapGrace after the client was asked to unmap.
   void OnStillMapped(pid_t client);
-  absl::Status CheckGeneration() const;
 
   // These, and all below, require the lock.
   void Advance(Deferred* after);
@@ -82,8 +81,6 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   absl::Status Offer(v1::MapTensorResponse* response);
 
   Mappings* const mappings_;
-  const uint64_t local_generation_;
-  CallContext call_;  // of Begin
   std::atomic<bool> writable_ = false;
 
   std::mutex mutex_;  // of all below
@@ -92,8 +89,7 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   std::string session_id_;           // ends the mapping
   bool commit_ = false;              // requested
   std::optional<absl::Status> end_;  // the first one
-  uint64_t lease_id_ = 0;
-  v1::Tensor tensor_;
+  HeldLease lease_;
   std::set<int> ranks_;    // ranks with mapped shards
   std::string token_;      // of the files; empty: not offered yet
   bool unmapped_ = false;  // no process has the memory mapped
@@ -115,7 +111,7 @@ class Mappings {
   // set before the first mapping.
   void OnReport(ReportFn report) { report_ = std::move(report); }
 
-  // Creates a mapping for one client, which counts from now on. Errors: RESOURCE_EXHAUSTED.
+  // Creates a mapping for one client, and counts it from now on. Errors: RESOURCE_EXHAUSTED.
   absl::StatusOr<std::shared_ptr<ServedMapping>> Create(ServedMapping::Client client);
 
   // End the session's mappings, or all mappings because their generation has ended. Memory that

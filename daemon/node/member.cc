@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <memory>
 #include <optional>
@@ -26,6 +27,7 @@ namespace {
 // The scan of the process's descriptors takes a millisecond, and questions about many jobs may
 // arrive at once.
 constexpr absl::Duration kPathsFresh = absl::Milliseconds(100);
+constexpr size_t kKeyBytes = 16;  // of a generation
 
 absl::Status Lost(const std::string& what) {
   return WithReason(absl::AbortedError(what), kReasonPeerLost);
@@ -34,7 +36,6 @@ absl::Status Lost(const std::string& what) {
 }  // namespace
 
 absl::Status CheckWorld(const Config& config, const v1::World& world) {
-  constexpr size_t kKeyBytes = 16;
   if (world.key().size() != kKeyBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("its key has %d bytes; a key has %d", world.key().size(), kKeyBytes));
@@ -207,8 +208,8 @@ void Member::OnDrained() {
   v1::Report report;
   v1::TransportPort* const port = report.mutable_world_drained()->mutable_port();
   if (parts_.transport != nullptr) {
-    std::array<uint8_t, 16> key{};
-    std::copy_n(world_.key().begin(), std::min(world_.key().size(), key.size()), key.begin());
+    std::array<uint8_t, kKeyBytes> key{};  // CheckWorld has checked its size
+    std::copy_n(world_.key().begin(), kKeyBytes, key.begin());
     parts_.transport->SetWorld(generation_, config_.self, key);
     port->set_address(port_.address);
     port->set_endpoint(port_.endpoint);

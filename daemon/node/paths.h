@@ -11,8 +11,11 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_format.h"
 #include "agmm/v1/peer.pb.h"
+#include "daemon/link/protocol.h"
 #include "daemon/transport/ucx_transport.h"
+#include "kernels/base/host_port.h"
 #include "kernels/base/loop.h"
 #include "kernels/base/socket_address.h"
 
@@ -31,18 +34,62 @@ class Paths {
 
   // Establishes the paths to all of `peers` except `self`. Requires that the transport was renewed
   // since the last call, and has the generation of `peers`. Calls one of the handlers later.
-  void Make(const v1::ConnectPeers& peers, int self);
+  void Make(const v1::ConnectPeers& peers, int self) {
+    const uint64_t attempt = ++attempt_;
+    endpoints_.clear();
+    asked_.clear();
+    for (const v1::TransportPort& peer : peers.peers()) {
+      if (peer.node() == self) continue;
+      endpoints_[peer.node()] = peer.endpoint();
+      asked_.insert(peer.node());
+      if (const absl::Status status = transport_->Connect(peer.node(), peer.address());
+          !status.ok())
+        return handlers_.broken(peer.node(), std::string(status.message()));
+    }
+    Ask(attempt);
+    loop_->PostAfter(kPathLimit, [this, attempt] { GiveUp(attempt); });
+  }
   // The address at which the node receives bytes, from the last Make; empty for a node that Make
   // did not name.
-  std::optional<SocketAddress> address(int node) const;
+  std::optional<SocketAddress> address(int node) const {
+    const auto it = endpoints_.find(node);
+    if (it == endpoints_.end()) return std::nullopt;
+    const absl::StatusOr<HostPort> at = ParseHostPort(it->second, 1);
+    std::optional<SocketAddress> address = at.ok() ? SocketAddress::OfIp(at->host) : std::nullopt;
+    if (address.has_value()) address->set_port(at->port);
+    return address;
+  }
   // Cancels the last Make: no handler runs for it afterwards.
   void Forget() { ++attempt_; }
 
  private:
   // Asks the nodes that have not answered, repeatedly.
-  void Ask(uint64_t attempt);
-  void OnAnswer(uint64_t attempt, int node, const absl::Status& status);
-  void GiveUp(uint64_t attempt);
+  void Ask(uint64_t attempt) {
+    if (attempt != attempt_) return;
+    if (asked_.empty()) {
+      ++attempt_;
+      return handlers_.made();
+    }
+    for (const int node : asked_) {
+      transport_->Ping(node, [this, attempt, node](const absl::Status& status) {
+        loop_->Post([this, attempt, node, status] { OnAnswer(attempt, node, status); });
+      });
+    }
+    // Asks again, because a node that has not connected yet drops the question.
+    loop_->PostAfter(kAskPathAgain, [this, attempt] { Ask(attempt); });
+  }
+  void OnAnswer(uint64_t attempt, int node, const absl::Status& status) {
+    // The transport reports a broken connection by itself.
+    if (attempt != attempt_ || !status.ok() || asked_.erase(node) == 0 || !asked_.empty()) return;
+    Ask(attempt);
+  }
+  void GiveUp(uint64_t attempt) {
+    if (attempt != attempt_) return;
+    ++attempt_;
+    const int node = *asked_.begin();
+    handlers_.broken(node, absl::StrFormat("no bytes came from its transport at %s within %s",
+                                           endpoints_[node], absl::FormatDuration(kPathLimit)));
+  }
 
   Loop* const loop_;
   UcxTransport* const transport_;

@@ -159,9 +159,9 @@ Receiver::Verdict Runner::Resolve(int from_node, const Message& message, int64_t
       message.epoch > plan->next_epoch + kMaxMessageEpochsAhead)
     return Verdict::kDrop;
   const LocalLaunch* launch = LocalLaunches::Find(*plan, message.epoch);
-  const ArrivalContext context{plan->problem, *plan->schedule,
-                               plan->nodes,   node_.index,
-                               plan->heaps,   launch == nullptr ? nullptr : &launch->operands,
+  const ArrivalContext context{plan->problem,     *plan->schedule,
+                               plan->peers.nodes, node_.index,
+                               plan->peers.heaps, launch == nullptr ? nullptr : &launch->operands,
                                &plan->names};
   absl::StatusOr<Arrival> resolved = ResolveArrival(context, from_node, message, bytes);
   // The message is valid but early: its bytes have no destination before the epoch is launched
@@ -190,7 +190,7 @@ void Runner::Lost(int, const Message& message, const absl::Status& why) {
 void Runner::Arrived(int from_node, const Message& message, const Arrival& arrival,
                      const absl::Status& status) {
   const auto plan = std::static_pointer_cast<LocalPlan>(arrival.plan);
-  if (status.ok()) Signal(arrival, message.epoch, plan->executors);
+  if (status.ok()) Signal(arrival, message.epoch, plan->peers.executors);
   calls_.Do([&] {
     --plan->receives;
     if (!status.ok() && plan->failure.ok()) {

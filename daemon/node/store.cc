@@ -42,9 +42,9 @@ absl::Status TensorStore::Place(const v1::Tensor& tensor) {
   const int64_t bytes = ShardBytes(placed.mesh, placed.tensor);
   const int64_t offset = tensor.offset_bytes();
   if (tensor.shard_bytes() < bytes || offset < 0 || offset % kRowAlignBytes != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("tensor %d was given %d B at %d; its shards take %d B, at a multiple of %d",
-                        tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor %d was placed in %d B at offset %d; its shards need %d B at a multiple of %d",
+        tensor.tensor_id(), tensor.shard_bytes(), offset, bytes, kRowAlignBytes));
   }
   for (int rank : placed.mesh.ranks) {
     const int local = DeviceOf(rank);
@@ -69,17 +69,17 @@ void TensorStore::Drop(uint64_t tensor_id) {
   std::unique_lock lock(mutex_);
   const auto dropped = tensors_.extract(tensor_id);
   lock.unlock();
-  if (!dropped.empty()) TellDropped(*dropped.mapped());
+  if (!dropped.empty()) ReportDropped(*dropped.mapped());
 }
 
 void TensorStore::DropAll() {
   std::unique_lock lock(mutex_);
   const auto dropped = std::exchange(tensors_, {});
   lock.unlock();
-  for (const auto& [id, entry] : dropped) TellDropped(*entry);
+  for (const auto& [id, entry] : dropped) ReportDropped(*entry);
 }
 
-void TensorStore::TellDropped(const Entry& entry) const {
+void TensorStore::ReportDropped(const Entry& entry) const {
   if (dropped_ == nullptr) return;
   for (int rank : entry.mesh.ranks) {
     if (const int local = DeviceOf(rank); local >= 0)
@@ -122,8 +122,8 @@ absl::StatusOr<Rows> TensorStore::Resolve(int from_node, const BulkBlock& block,
   if (entry != nullptr) ranks = entry->mesh.ranks;
   const auto rank = std::find(ranks.begin(), ranks.end(), block.rank);
   if (rank == ranks.end() || local < 0) {
-    return absl::NotFoundError(
-        absl::StrFormat("rank %d holds nothing of a tensor %d here", block.rank, block.tensor));
+    return absl::NotFoundError(absl::StrFormat("rank %d holds no shard of tensor %d on this node",
+                                               block.rank, block.tensor));
   }
   const Block shard =
       ShardBlock(entry->mesh, entry->tensor, 0, static_cast<Rank>(rank - ranks.begin()));

@@ -1,5 +1,4 @@
-// Maps tensor ids to the memory of this node's shards. The transport and uploads write there.
-// Thread-safe.
+// Maps tensor ids to the memory of this node's shards. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -13,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "agmm/v1/tensor.pb.h"
-#include "daemon/transport/ucx_transport.h"
+#include "daemon/transport/types.h"
 #include "kernels/device/heap.h"
 #include "kernels/schedule/problem.h"
 
@@ -79,7 +78,7 @@ class TensorStore : public BulkStore {
   std::shared_ptr<const Entry> Find(uint64_t tensor_id) const;
   // Returns the local device of a world rank; -1 if it is on another node.
   int DeviceOf(int rank) const;
-  void TellDropped(const Entry& entry) const;
+  void ReportDropped(const Entry& entry) const;
 
   const int first_rank_;
   const std::vector<Heap*> heaps_;

@@ -1,6 +1,5 @@
 #include "daemon/node/tensor_io.h"
 
-#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -21,10 +20,11 @@ namespace {
 // heartbeats still arrive it takes longer; then the transport's own error is reported.
 const absl::Duration kReasonLimit = kSilenceLimit + kTransportGrace + absl::Milliseconds(500);
 
-// The overlap of a rectangle of a piece with one rank's shard.
+// The overlap of a rectangle of a piece with one rank's shard: where it is in the shard, and its
+// rows in the piece's data. An empty overlap has no rows.
 struct Overlap {
   BulkBlock block;
-  int64_t piece_offset = 0;  // byte offset of its first element in the piece's data
+  Rows rows;
 };
 
 // The moves of one call. It is done when all of them are done, with the first error.
@@ -54,9 +54,9 @@ class PendingMoves {
   int open_ = 1;  // includes the caller's own End
 };
 
-// Returns the overlap with the shard of mesh rank `rank`. An empty overlap has no rows.
+// Returns the overlap with the shard of mesh rank `rank`.
 Overlap OverlapOf(const v1::Tensor& proto, const PlacedTensor& placed, const PieceRect& rect,
-                  Rank rank) {
+                  Rank rank, std::byte* data) {
   const Block shard = ShardBlock(placed.mesh, placed.tensor, 0, rank);
   const Range rows = Intersect(shard.rows, rect.rows);
   const Range cols = Intersect(shard.cols, rect.cols);
@@ -68,18 +68,12 @@ Overlap OverlapOf(const v1::Tensor& proto, const PlacedTensor& placed, const Pie
   overlap.block.row_end = rows.end - shard.rows.begin;
   overlap.block.col_begin = cols.begin - shard.cols.begin;
   overlap.block.col_end = cols.end - shard.cols.begin;
-  overlap.piece_offset = rect.offset_bytes + ((rows.begin - rect.rows.begin) * rect.cols.size() +
-                                              cols.begin - rect.cols.begin) *
-                                                 SizeOf(placed.tensor.dtype);
-  return overlap;
-}
-
-// Returns the overlap's rows in the piece's data.
-Rows RowsOf(const Overlap& overlap, const PlacedTensor& placed, const PieceRect& rect,
-            std::byte* data) {
   const int64_t element = SizeOf(placed.tensor.dtype);
-  return {data + overlap.piece_offset, overlap.block.row_end - overlap.block.row_begin,
-          (overlap.block.col_end - overlap.block.col_begin) * element, rect.cols.size() * element};
+  const int64_t first =
+      (rows.begin - rect.rows.begin) * rect.cols.size() + cols.begin - rect.cols.begin;
+  overlap.rows = {data + rect.offset_bytes + first * element, rows.size(), cols.size() * element,
+                  rect.cols.size() * element};
+  return overlap;
 }
 
 }  // namespace
@@ -100,8 +94,8 @@ absl::StatusOr<TensorIo::Located> TensorIo::Locate(const v1::Tensor& tensor, int
   for (int rank : placed.mesh.ranks) {
     if (rank >= static_cast<int>(node_of_rank_.size())) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("tensor %d lies on rank %d; the world has %d", tensor.tensor_id(), rank,
-                          node_of_rank_.size()));
+          absl::StrFormat("tensor %d lies on rank %d, but the world has ranks 0 to %d",
+                          tensor.tensor_id(), rank, node_of_rank_.size() - 1));
     }
   }
   AGMM_ASSIGN_OR_RETURN(located.rects,
@@ -140,7 +134,7 @@ void TensorIo::Answer(uint64_t id) {
   broken.done(reason.ok() ? broken.status : reason);
 }
 
-void TensorIo::AnswerAll() {
+void TensorIo::OnGenerationEnd() {
   std::vector<uint64_t> ids;
   {
     std::lock_guard lock(mutex_);
@@ -149,14 +143,12 @@ void TensorIo::AnswerAll() {
   for (uint64_t id : ids) Answer(id);
 }
 
-void TensorIo::OnGenerationEnd() { AnswerAll(); }
-
 void TensorIo::Stop() {
   {
     std::lock_guard lock(mutex_);
     stopped_ = true;
   }
-  AnswerAll();
+  OnGenerationEnd();
 }
 
 void TensorIo::Move(bool write, const BulkBlock& block, const Rows& rows,
@@ -191,9 +183,8 @@ void TensorIo::Write(const v1::Tensor& tensor, int64_t offset_bytes, absl::strin
   });
   for (const PieceRect& rect : located->rects) {
     for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
-      const Overlap overlap = OverlapOf(tensor, placed, rect, rank);
-      Move(/*write=*/true, overlap.block, RowsOf(overlap, placed, rect, bytes),
-           PendingMoves::Next(moves));
+      const Overlap overlap = OverlapOf(tensor, placed, rect, rank, bytes);
+      Move(/*write=*/true, overlap.block, overlap.rows, PendingMoves::Next(moves));
     }
   }
   // `done` may write again, and must not do so under the lock.
@@ -223,9 +214,8 @@ void TensorIo::Read(const v1::Tensor& tensor, int64_t offset_bytes, absl::Span<c
   });
   for (const PieceRect& rect : located->rects) {
     for (const auto& [begin, rank] : holders) {
-      const Overlap overlap = OverlapOf(tensor, placed, rect, rank);
-      Move(/*write=*/false, overlap.block, RowsOf(overlap, placed, rect, bytes),
-           PendingMoves::Next(moves));
+      const Overlap overlap = OverlapOf(tensor, placed, rect, rank, bytes);
+      Move(/*write=*/false, overlap.block, overlap.rows, PendingMoves::Next(moves));
     }
   }
   moves->End(absl::OkStatus());

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/node/store.h"
+#include "daemon/transport/ucx_transport.h"
 #include "kernels/base/loop.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/plan_inputs.h"
@@ -77,7 +78,6 @@ class TensorIo {
     std::function<void(absl::Status)> done;
   };
   void Answer(uint64_t id);
-  void AnswerAll();
 
   Loop* const loop_;
   TensorStore* const store_;

@@ -52,10 +52,8 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
       : ServerStream(context),
         parts_(parts),
         request_(request),
-        local_generation_(parts.io->local_generation()),
-        buffers_(kBuffers) {
-    position_ = request.offset_bytes();
-  }
+        position_(request.offset_bytes()),
+        buffers_(kBuffers) {}
 
  private:
   // kIdle: no piece is being read. kEnding: the lease is returned, or will be when the pending
@@ -71,10 +69,10 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
     } else {
       request.set_tensor_id(request_.tensor().tensor_id());
     }
-    BeginLease(parts_, call_, std::move(request),
-               [self = Self<ReadTensorStream>()](absl::StatusOr<v1::BeginLeaseResponse> begun) {
-                 self->OnBegun(std::move(begun));
-               });
+    HeldLease::Begin(parts_, call_, std::move(request),
+                     [self = Self<ReadTensorStream>()](absl::StatusOr<HeldLease> begun) {
+                       self->OnBegun(std::move(begun));
+                     });
   }
   void OnSent(v1::ReadTensorResponse sent) override {
     {
@@ -85,11 +83,10 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   }
   void OnBroken(absl::Status why) override { Stop(std::move(why)); }
 
-  void OnBegun(absl::StatusOr<v1::BeginLeaseResponse> begun) {
+  void OnBegun(absl::StatusOr<HeldLease> begun) {
     absl::Status status = begun.status();
     if (begun.ok()) {
-      lease_id_ = begun->lease_id();
-      tensor_ = std::move(*begun->mutable_tensor());
+      lease_ = *std::move(begun);
       status = CheckRequest();
     }
     if (status.ok()) {
@@ -104,19 +101,20 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
   }
 
   absl::Status CheckRequest() {
-    AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor_.spec().dtype()));
-    row_bytes_ = tensor_.spec().cols() * SizeOf(dtype);
-    total_bytes_ = tensor_.spec().rows() * row_bytes_;
+    const v1::Tensor& tensor = lease_.tensor();
+    AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(tensor.spec().dtype()));
+    row_bytes_ = tensor.spec().cols() * SizeOf(dtype);
+    total_bytes_ = tensor.spec().rows() * row_bytes_;
     if (position_ < 0 || position_ > total_bytes_ || position_ % SizeOf(dtype) != 0) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "a read begins at byte %d of tensor %d; it must be in [0, %d] and a multiple of %d",
-          position_, tensor_.tensor_id(), total_bytes_, SizeOf(dtype)));
+          position_, tensor.tensor_id(), total_bytes_, SizeOf(dtype)));
     }
-    if (request_.version() == 0 || request_.version() == tensor_.version()) return absl::OkStatus();
+    if (request_.version() == 0 || request_.version() == tensor.version()) return absl::OkStatus();
     return absl::AbortedError(absl::StrFormat(
         "tensor %d is of version %d now, and the read began with version %d; read it from the "
         "beginning",
-        tensor_.tensor_id(), tensor_.version(), request_.version()));
+        tensor.tensor_id(), tensor.version(), request_.version()));
   }
 
   // Reads the next piece if no other is being read and a buffer is free.
@@ -129,13 +127,14 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
       buffers_.pop_back();
     }
     piece_.clear_tensor();
-    if (position_ == request_.offset_bytes()) *piece_.mutable_tensor() = tensor_;
+    if (position_ == request_.offset_bytes()) *piece_.mutable_tensor() = lease_.tensor();
     piece_.set_offset_bytes(position_);
     const int64_t end = EndOfPiece(total_bytes_, row_bytes_, position_);
     piece_.mutable_data()->resize(end - position_);
     position_ = end;
-    parts_.io->Read(tensor_, piece_.offset_bytes(), absl::MakeSpan(*piece_.mutable_data()),
-                    local_generation_, [self = Self<ReadTensorStream>()](absl::Status status) {
+    parts_.io->Read(lease_.tensor(), piece_.offset_bytes(), absl::MakeSpan(*piece_.mutable_data()),
+                    lease_.local_generation(),
+                    [self = Self<ReadTensorStream>()](absl::Status status) {
                       self->OnRead(std::move(status));
                     });
   }
@@ -175,26 +174,23 @@ class ReadTensorStream final : public WriteStream<v1::ReadTensorResponse> {
 
   // Called once, when nothing is pending.
   void ReturnLease() {
-    if (lease_id_ == 0) return End(end_);
-    EndLease(parts_, call_, {lease_id_, tensor_.tensor_id(), local_generation_},
-             LeaseEnd::kUntouched,
-             [self = Self<ReadTensorStream>()](const absl::StatusOr<v1::EndLeaseResponse>& ended) {
-               // A lease that ended with its generation did not exclude writers: the sent bytes may
-               // mix two versions.
-               self->End(self->end_.ok() ? ended.status() : self->end_);
-             });
+    if (!lease_.held()) return End(end_);
+    lease_.Return(LeaseEnd::kUntouched, [self = Self<ReadTensorStream>()](
+                                            const absl::StatusOr<v1::EndLeaseResponse>& ended) {
+      // A lease that ended with its generation did not exclude writers: the sent bytes may mix
+      // two versions.
+      self->End(self->end_.ok() ? ended.status() : self->end_);
+    });
   }
 
   const TransferParts parts_;
   const v1::ReadTensorRequest request_;
-  const uint64_t local_generation_;  // before the lease was requested
   // Written only by OnBegun.
-  uint64_t lease_id_ = 0;
-  v1::Tensor tensor_;
+  HeldLease lease_;
   int64_t row_bytes_ = 0, total_bytes_ = 0;
   std::shared_ptr<void> memory_;  // of the pieces
   // Touched in kReading, or during the change to it.
-  int64_t position_ = 0;  // where the next piece begins
+  int64_t position_;  // where the next piece begins
   v1::ReadTensorResponse piece_;
 
   std::mutex mutex_;  // of all below

@@ -57,7 +57,7 @@ LIBRARIES = [
     (re.compile(r"(grpc|grpcpp|grpc\+\+)/|.*\.grpc\.pb\.h$"),
      ("daemon/rpc/", "daemon/link/", "daemon/main.cc", "client/", "proto/channel/", "proto/convert/",
       # The calls of a node to the sequencer.
-      "daemon/node/join.", "daemon/node/leases.")),
+      "daemon/node/join.")),
     (re.compile(r"(dnnl|oneapi)\b"), ("kernels/cpu/",)),
 ]
 

@@ -165,7 +165,8 @@ TEST_F(Uploading, AnUploadThatWaitsForItsLeaseTakesOneChunkAndDropsItWithItsClie
     client.Start(client.Chunk(0, mib));
     control_.AwaitBegun();
     Client other(this);
-    ExpectRefused(other.Send(1 << 20, mib), "waits for its lease, and the daemon keeps one");
+    ExpectRefused(other.Send(1 << 20, mib),
+                  "already waits for its lease, and the daemon keeps only one");
     EXPECT_EQ(transfers_->taken(), client.Chunk(0, mib).ByteSizeLong());
   }
   const Deadline end = Deadline::After(kPatience);
