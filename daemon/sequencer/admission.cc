@@ -200,7 +200,6 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
                               const Catalog& catalog,
                               const std::function<bool(uint64_t)>& will_be_written) {
   JobSpec job;
-  job.spec = request.spec();
   job.repeat = request.repeat_count() == 0 ? 1 : request.repeat_count();
   job.timeout = FromProto(request.timeout());
   if (job.timeout == absl::ZeroDuration()) job.timeout = kDefaultJobTimeout;

@@ -26,7 +26,6 @@ struct Binding {
 
 // A job whose tensors exist and fit.
 struct JobSpec {
-  std::string spec;
   Problem problem;
   Topology topology;
   PlanOptions options;            // as asked

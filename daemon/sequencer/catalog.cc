@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/fill.h"
+#include "kernels/base/random.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
@@ -35,10 +36,6 @@ void Catalog::DeleteTensor(const CallContext&, const v1::DeleteTensorRequest& re
   if (entry == nullptr) return reply(entries_.NotFound(request.tensor_id()));
   Unlink(entry);
   reply(v1::DeleteTensorResponse());
-}
-
-v1::ListTensorsResponse Catalog::ListTensors(const v1::ListTensorsRequest& request) const {
-  return entries_.List(request);
 }
 
 absl::StatusOr<v1::Tensor> Catalog::GetTensor(const v1::GetTensorRequest& request) const {
@@ -87,9 +84,7 @@ void Catalog::GrantOrErase(Entry* entry) {
           absl::StrFormat("%s has no contents; write it, or run the job that computes it, first",
                           Describe(entry->tensor)));
     }
-    callbacks.Add([granted = std::move(lease->on_granted), refusal, id = lease->id] {
-      refusal.ok() ? granted(id) : granted(refusal);
-    });
+    callbacks.Add([granted = std::move(lease->on_granted), refusal] { granted(refusal); });
     if (!refusal.ok()) {
       leases_.Erase(lease);
       continue;
@@ -121,9 +116,7 @@ uint64_t Catalog::Acquire(uint64_t tensor_id, std::function<void(absl::Status)> 
   }
   Lease lease;
   lease.kind = LeaseKind::kJob;
-  lease.on_granted = [granted = std::move(granted)](const absl::StatusOr<uint64_t>& id) {
-    granted(id.status());
-  };
+  lease.on_granted = std::move(granted);
   return Admit(entry, std::move(lease));
 }
 
@@ -152,40 +145,41 @@ absl::StatusOr<Entry*> Catalog::OpenPut(const CallContext& ctx, const v1::Create
   return entry;
 }
 
+absl::StatusOr<Entry*> Catalog::LeaseTarget(const CallContext& ctx,
+                                            const v1::BeginLeaseRequest& request, Lease* lease) {
+  if (request.has_put()) return OpenPut(ctx, request.put(), lease);
+  v1::TensorRef ref;
+  if (request.has_name()) ref.set_name(request.name());
+  if (request.has_tensor_id()) ref.set_tensor_id(request.tensor_id());
+  AGMM_ASSIGN_OR_RETURN(const uint64_t id, Resolve(ref));
+  Entry* const entry = entries_.FindLinked(id);
+  if (entry == nullptr) return entries_.NotFound(id);
+  return entry;
+}
+
 void Catalog::BeginLease(const CallContext& ctx, const v1::BeginLeaseRequest& request,
                          Reply<v1::BeginLeaseResponse> reply) {
   if (absl::Status ready = members_->Ready({}); !ready.ok()) return reply(std::move(ready));
   if (request.node() < 0 || request.node() >= members_->node_count()) {
     return reply(absl::InvalidArgumentError(
-        absl::StrFormat("a lease for node %d; the world has nodes 0 to %d", request.node(),
+        absl::StrFormat("the lease is for node %d, but the world has nodes 0 to %d", request.node(),
                         members_->node_count() - 1)));
   }
   if (leases_.Find(request.lease_id()) != nullptr)
     return reply(absl::AlreadyExistsError("the lease id is taken; choose another"));
   Lease lease;
-  lease.id = request.lease_id();
+  lease.id = request.lease_id() == 0 ? RandomId() : request.lease_id();
   lease.kind = request.write() || request.has_put() ? LeaseKind::kWrite : LeaseKind::kRead;
   lease.node = request.node();
   lease.cancel = ctx.cancel;
-  absl::StatusOr<Entry*> entry = nullptr;
-  if (request.has_put()) {
-    entry = OpenPut(ctx, request.put(), &lease);
-  } else {
-    v1::TensorRef ref;
-    if (request.target_case() == v1::BeginLeaseRequest::kName) ref.set_name(request.name());
-    if (request.target_case() == v1::BeginLeaseRequest::kTensorId)
-      ref.set_tensor_id(request.tensor_id());
-    const absl::StatusOr<uint64_t> id = Resolve(ref);
-    if (!id.ok()) return reply(id.status());
-    entry = entries_.FindLinked(*id);
-    if (*entry == nullptr) return reply(entries_.NotFound(*id));
-  }
+  const absl::StatusOr<Entry*> entry = LeaseTarget(ctx, request, &lease);
   if (!entry.ok()) return reply(entry.status());
-  lease.on_granted = [this, reply = std::move(reply)](const absl::StatusOr<uint64_t>& id) {
-    const absl::StatusOr<v1::Tensor> tensor = id.ok() ? Leased(*id) : id.status();
+  lease.on_granted = [this, id = lease.id, reply = std::move(reply)](const absl::Status& granted) {
+    if (!granted.ok()) return reply(granted);
+    const absl::StatusOr<v1::Tensor> tensor = Leased(id);
     if (!tensor.ok()) return reply(tensor.status());
     v1::BeginLeaseResponse response;
-    response.set_lease_id(*id);
+    response.set_lease_id(id);
     *response.mutable_tensor() = *tensor;
     reply(std::move(response));
   };
@@ -197,8 +191,8 @@ void Catalog::EndLease(const CallContext&, const v1::EndLeaseRequest& request,
   Lease* lease = leases_.Find(request.lease_id());
   if (lease == nullptr || lease->node < 0 || lease->node != request.node()) {
     return reply(absl::AbortedError(absl::StrFormat(
-        "lease %016x is not open at node %d: it never began, or ended with a daemon or its "
-        "generation; repeat the whole transfer",
+        "lease %016x is not open at node %d: it was never granted, or it ended with a "
+        "daemon or with its generation; repeat the whole transfer",
         request.lease_id(), request.node())));
   }
   absl::StatusOr<v1::Tensor> tensor = entries_.Find(lease->tensor)->tensor;
@@ -281,14 +275,15 @@ absl::StatusOr<Entry*> Catalog::FillTarget(const CallContext& ctx,
 void Catalog::FillTensor(const CallContext& ctx, const v1::FillTensorRequest& request,
                          Reply<v1::Tensor> reply) {
   Lease lease;
+  lease.id = RandomId();
   lease.kind = LeaseKind::kWrite;
   lease.cancel = ctx.cancel;
   const absl::StatusOr<Entry*> entry = FillTarget(ctx, request, &lease);
   if (!entry.ok()) return reply(entry.status());
-  lease.on_granted = [this, fill = request.fill(),
-                      reply = std::move(reply)](const absl::StatusOr<uint64_t>& id) {
-    if (!id.ok()) return reply(id.status());
-    if (const Lease* lease = leases_.Find(*id); lease != nullptr)
+  lease.on_granted = [this, id = lease.id, fill = request.fill(),
+                      reply = std::move(reply)](const absl::Status& granted) {
+    if (!granted.ok()) return reply(granted);
+    if (const Lease* lease = leases_.Find(id); lease != nullptr)
       return StartFill(*lease, fill, reply);
     reply(absl::AbortedError("the fill ended with its generation; repeat it"));
   };

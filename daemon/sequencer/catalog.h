@@ -33,7 +33,9 @@ class Catalog : public WorldListener {
   absl::StatusOr<uint64_t> CreateAtOnce(const CallContext&, const v1::CreateTensorRequest&);
   void DeleteTensor(const CallContext&, const v1::DeleteTensorRequest&,
                     Reply<v1::DeleteTensorResponse>);
-  v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest&) const;
+  v1::ListTensorsResponse ListTensors(const v1::ListTensorsRequest& request) const {
+    return entries_.List(request);
+  }
   absl::StatusOr<v1::Tensor> GetTensor(const v1::GetTensorRequest&) const;
   // Replies once every node has filled its shards. If a node fails, or if the caller is lost by
   // then, the tensor is left empty, or deleted if this call made it; a tensor that had the name
@@ -63,10 +65,7 @@ class Catalog : public WorldListener {
   // exists until Release.
   uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted);
   void Release(uint64_t lease);
-  // Null if the lease has ended.
-  const Lease* FindLease(uint64_t lease) const { return leases_.Find(lease); }
-  // Like LeaseTable::HolderBefore.
-  const Lease* HolderBefore(const Lease& waiting) const { return leases_.HolderBefore(waiting); }
+  const LeaseTable& leases() const { return leases_; }
   // Returns, by rank, the memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const { return entries_.HeldBytes(); }
   // Called after a job wrote the tensor: makes it READY with a new version, or EMPTY after a failed
@@ -91,6 +90,9 @@ class Catalog : public WorldListener {
   void Refuse(Lease* lease, const absl::Status& why);
   // Ends a granted lease. Returns the tensor's state at that moment.
   absl::StatusOr<v1::Tensor> End(const Lease* lease, LeaseEnd how);
+  // Returns the entry that the lease is for. Sets the lease's fields for a put.
+  absl::StatusOr<Entry*> LeaseTarget(const CallContext& ctx, const v1::BeginLeaseRequest& request,
+                                     Lease* lease);
   // Returns the entry that a put writes. Sets the lease's fields for the put.
   absl::StatusOr<Entry*> OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
                                  Lease* lease);

@@ -83,7 +83,8 @@ Entry* Entries::FindNamed(const std::string& name) {
 absl::StatusOr<uint64_t> Entries::Resolve(const v1::TensorRef& ref) const {
   if (ref.ref_case() == v1::TensorRef::kTensorId) return ref.tensor_id();
   if (ref.name().empty()) {
-    return absl::InvalidArgumentError("a tensor is given by its id or its name; neither is set");
+    return absl::InvalidArgumentError(
+        "a tensor is named by its id or its name, but neither is set; set one");
   }
   if (const auto it = names_.find(ref.name()); it != names_.end()) return it->second;
   return lost_.NotFound(ref);

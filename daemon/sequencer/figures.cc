@@ -11,8 +11,8 @@
 namespace agmm {
 namespace {
 
-// A baseline is valid for this long, and for jobs that are not faster than its parts by more than
-// this factor, because 10 % is noise.
+// A baseline is valid for this long. A job that is faster than one of its parts by more than this
+// factor makes it stale; 10 % is noise.
 constexpr absl::Duration kMaxAge = absl::Minutes(10);
 constexpr double kMaxGain = 1.1;
 // See Differ.
@@ -105,7 +105,7 @@ PartTimes PartTimesOf(const ScheduleFacts& facts, const Mesh& mesh, const RankRe
   return parts;
 }
 
-Baseline Together(const Baselines& last, uint64_t generation, absl::Time now) {
+Baseline Combine(const Baselines& last, uint64_t generation, absl::Time now) {
   Baseline both = last.serial;
   const Baseline& gather = last.gather;
   const bool holds =
@@ -124,8 +124,8 @@ std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, u
   if (figures.gemm_us() > kMaxGain * figures.time_us())
     return "this job took less time than T_gemm, so the load has changed since";
   if (figures.gather_us() > kMaxGain * figures.time_us()) {
-    return "this job took less time than T_ag, so serial's gather is not the fastest, or link or "
-           "load have changed since";
+    return "this job took less time than T_ag, so the gather of serial is not the fastest, or the "
+           "link or the load has changed since";
   }
   return "";
 }

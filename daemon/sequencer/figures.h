@@ -30,8 +30,8 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
 // Parts of an unfused product on its slowest rank, in microseconds; 0 if unknown.
 struct PartTimes {
   double gemm_us = 0;    // T_gemm: its one multiply
-  double gather_us = 0;  // T_ag: from the epoch's start to that multiply's; including the time
-                         // after it, if C travels
+  double gather_us = 0;  // T_ag: from the epoch's start to the start of that multiply, plus the
+                         // time after it if C travels
 };
 
 using RankReports = std::map<int, v1::RankReport>;  // by world rank
@@ -55,7 +55,7 @@ struct Baselines {
 };
 // Returns the baseline of serial, with the gather of a transfers-only job if that is faster and
 // still valid. In serial, ranks that share cores delay each other's gather with their multiplies.
-Baseline Together(const Baselines& last, uint64_t generation, absl::Time now);
+Baseline Combine(const Baselines& last, uint64_t generation, absl::Time now);
 // Returns, as a clause, why a baseline may not be valid for the figures of a job that ended at
 // `end` in `generation`; empty if it is valid.
 std::string StaleText(const Baseline& baseline, const v1::JobFigures& figures, uint64_t generation,

@@ -1,6 +1,7 @@
 // The sequencer's state of a job. Touched on the loop only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -17,6 +18,7 @@
 #include "kernels/base/cancel.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
+#include "proto/convert/plan_inputs.h"
 
 namespace agmm::scheduler {
 
@@ -79,13 +81,38 @@ struct Job {
 };
 
 // Only jobs that share a rank can share a tensor, because a job's operands are on its ranks.
-bool ShareRanks(const Job& a, const Job& b);
+inline bool ShareRanks(const Job& a, const Job& b) {
+  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
+  return std::find_first_of(theirs.begin(), theirs.end(), a.spec.problem.mesh.ranks.begin(),
+                            a.spec.problem.mesh.ranks.end()) != theirs.end();
+}
+
 // In the order of `a`'s mesh.
-std::vector<int> RanksOfBoth(const Job& a, const Job& b);
+inline std::vector<int> RanksOfBoth(const Job& a, const Job& b) {
+  const std::vector<int>& theirs = b.spec.problem.mesh.ranks;
+  std::vector<int> both;
+  for (int rank : a.spec.problem.mesh.ranks)
+    if (std::find(theirs.begin(), theirs.end(), rank) != theirs.end()) both.push_back(rank);
+  return both;
+}
 
 // Writes the known facts about the job's plan into the record: its hash, the options with the
 // reason for their choice, and once it is prepared the device paths. Before the plan exists, writes
 // the requested options.
-void RecordPlan(Job* job);
+inline void RecordPlan(Job* job) {
+  v1::Job& record = job->record;
+  if (job->plan == nullptr || job->plan->planning) {
+    *record.mutable_options() = ToProto(job->spec.options);
+    return;
+  }
+  const Planned& planned = job->plan->planned;
+  *record.mutable_options() = ToProto(planned.options);
+  record.set_explanation(planned.resolved.why);
+  record.set_plan_hash(planned.hash);
+  record.set_schedule(planned.schedule);
+  record.clear_device_paths();
+  if (job->plan->settled())
+    for (const std::string& path : job->plan->device_paths) record.add_device_paths(path);
+}
 
 }  // namespace agmm::scheduler

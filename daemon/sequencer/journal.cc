@@ -13,9 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "absl/time/time.h"
 #include "kernels/base/checksum.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
@@ -40,7 +38,7 @@ constexpr int64_t kPeriodNs = 100'000'000;
 // A batch of records waits this long for more records, because the writer takes a core from the
 // jobs each time it wakes.
 constexpr absl::Duration kBatch = absl::Milliseconds(20);
-// Interval at which a start checks if the files are free.
+// Interval at which a starting daemon checks whether the files are free.
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 uint64_t ChecksumOf(absl::string_view bytes) {

@@ -29,7 +29,7 @@ class Journal {
   struct Bounds {
     int64_t file_bytes = 4 << 20;
     size_t jobs = 1000;  // jobs of earlier runs that are kept in memory
-    // The first jobs of each tenth of a second that are recorded. Copying every job of a fast
+    // Bounds on the jobs that are recorded in a tenth of a second. Copying every job of a fast
     // series would slow down small jobs.
     int succeeded = 10, failed = 50;
     // Time for which a start waits for the files of a dying daemon.

@@ -1,8 +1,6 @@
 #include "daemon/sequencer/launches.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <set>
 #include <vector>
 
@@ -20,7 +18,7 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr size_t kMaxLaunched = 64;
-// Bound on the epochs of a plan in front of another launched job.
+// A job is not launched behind more epochs of its plan than this.
 constexpr int64_t kMaxLaunchedEpochs = 4;
 // Bound on the workspaces of launched jobs on the same ranks: one in use, the other for the launch
 // ahead.
@@ -32,7 +30,7 @@ constexpr size_t kMaxBaselines = 4096;
 
 bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
 
-// True if one job writes a tensor that the other reads, or, unless they have one plan, writes.
+// Returns true if one job writes a tensor that the other reads, or writes on another plan.
 bool InConflict(const Job& a, const Job& b) {
   for (const Binding& mine : a.spec.bindings) {
     for (const Binding& theirs : b.spec.bindings) {
@@ -41,6 +39,19 @@ bool InConflict(const Job& a, const Job& b) {
     }
   }
   return false;
+}
+
+// A job that was launched ahead may have begun before the report of the previous job arrived.
+void CorrectStartTime(Job* job) {
+  if (!job->record.has_start_time()) return;
+  absl::Time began = FromProto(job->record.start_time());
+  for (const auto& [rank, report] : job->reports) {
+    if (report.start_unix_us() > 0)
+      began = std::min(began, absl::FromUnixMicros(static_cast<int64_t>(report.start_unix_us())));
+  }
+  // The clocks of hosts may differ.
+  *job->record.mutable_start_time() =
+      ToProto(std::max(began, FromProto(job->record.create_time())));
 }
 
 }  // namespace
@@ -123,14 +134,15 @@ void Launches::SetRunning(Job* job, const std::string& message) {
   parts_.history->AddEvent(job, v1::Job::STATE_RUNNING, message);
 }
 
-// Jobs are launched ahead of each other's ends where each rank's own order keeps them apart, except
+// A job is launched before earlier jobs have ended, because each rank runs its launches in order,
+// except
 // - where one reads a tensor that the other writes, because the reader must know how the writer
 //   ended;
 // - where another plan writes the same tensor, because a requeued launch would come after it;
 // - behind many epochs of the same plan, because a node ends the launches of a plan one after the
 //   other, and only a job in the queue can be cancelled, or time out, on its own;
 // - where the launch would take another workspace from ranks whose jobs have kMaxWorkspaces.
-const Job* Launches::InTheWayOf(const Job& job) const {
+const Job* Launches::BlockerOf(const Job& job) const {
   const Job* first_on_plan = nullptr;
   const Job* first_with_workspace = nullptr;
   std::set<const PreparedPlan*> with_workspace;
@@ -278,20 +290,6 @@ void Launches::MeasureTime(Job* job) {
   usual_us = usual_us == 0 ? epoch_us : usual_us + (epoch_us - usual_us) / 8;
 }
 
-// A job that was launched ahead may have begun before the report of the previous job arrived.
-void Launches::CorrectStartTime(Job* job) {
-  double first_us = std::numeric_limits<double>::infinity();
-  for (const auto& [rank, report] : job->reports) {
-    if (report.start_unix_us() > 0) first_us = std::min(first_us, report.start_unix_us());
-  }
-  if (!std::isfinite(first_us) || !job->record.has_start_time()) return;
-  // The clocks of hosts may differ.
-  const absl::Time began = std::max(absl::FromUnixMicros(static_cast<int64_t>(first_us)),
-                                    FromProto(job->record.create_time()));
-  if (began < FromProto(job->record.start_time()))
-    *job->record.mutable_start_time() = ToProto(began);
-}
-
 void Launches::FillFigures(Job* job) {
   const ScheduleFacts& facts = job->plan->planned.facts;
   const uint64_t generation = parts_.members->generation();
@@ -307,7 +305,7 @@ void Launches::FillFigures(Job* job) {
   }
   Baselines known = BaselinesOf(problem);
   if (serial) known.serial = mine;
-  const Baseline baseline = gather ? mine : Together(known, generation, now);
+  const Baseline baseline = gather ? mine : Combine(known, generation, now);
   v1::JobFigures& figures = *job->record.mutable_figures();
   figures = FiguresOf(job->spec.problem, facts, baseline.parts, job->reports);
   if (baseline.job == 0) return;
@@ -321,7 +319,7 @@ std::string Launches::LaterBaseline(const Job& job) const {
   const uint64_t from = figures.baseline_job_id();
   if (from == 0 || from == job.id) return "";
   const Baselines known = BaselinesOf(job.spec.problem_key);
-  const Baseline now = Together(known, parts_.members->generation(), parts_.clock->Now());
+  const Baseline now = Combine(known, parts_.members->generation(), parts_.clock->Now());
   const bool gathered = now.parts.gather_us == known.gather.parts.gather_us;
   const uint64_t last = std::max(known.serial.job, gathered ? known.gather.job : 0);
   if (last <= from || !Differ(now.parts, {figures.gemm_us(), figures.gather_us()})) return "";

@@ -53,7 +53,7 @@ class Launches {
   void Clear();
 
   // Returns the launched job that must end before `job` may be launched, or null.
-  const Job* InTheWayOf(const Job& job) const;
+  const Job* BlockerOf(const Job& job) const;
   // Returns the first launched job that may hold memory of `job`'s ranks, or null.
   const Job* OnRanksOf(const Job& job) const;
   // Returns the first job launched before `job` on its plan, or null. A node ends the launches of a
@@ -80,7 +80,6 @@ class Launches {
   void Finish(Job* job);
   void MeasureTime(Job* job);
   void FillFigures(Job* job);
-  void CorrectStartTime(Job* job);
   Baselines BaselinesOf(const std::string& problem_key) const;
 
   const Parts parts_;

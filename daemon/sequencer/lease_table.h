@@ -2,18 +2,21 @@
 // loop only.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <list>
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "agmm/v1/tensor.pb.h"
 #include "kernels/base/cancel.h"
+#include "kernels/base/random.h"
 
 namespace agmm {
 
@@ -32,27 +35,88 @@ struct Lease {
   std::string session;  // its end also ends the lease if that still waits
   std::shared_ptr<CancelToken> cancel;                 // the caller's; null: a job
   v1::Tensor::State before = v1::Tensor::STATE_EMPTY;  // the tensor's state before a granted write
-  std::function<void(absl::StatusOr<uint64_t>)> on_granted;  // with the id, or the refusal
+  std::function<void(absl::Status)> on_granted;        // with OK, or the refusal
 };
 
 class LeaseTable {
  public:
   // Adds a lease after the others on its tensor, or before them if it is a hold, which is granted.
-  Lease* Add(Lease lease);
-  Lease* Find(uint64_t id) const;
-  void Erase(const Lease* lease);
+  Lease* Add(Lease lease) {
+    if (lease.id == 0) lease.id = RandomId();
+    Row& row = rows_[lease.tensor];
+    Leases::iterator added;
+    if (lease.held) {
+      added = row.leases.insert(row.leases.begin(), std::move(lease));
+      ++row.granted[static_cast<int>(added->kind)];
+    } else {
+      added = row.leases.insert(row.leases.end(), std::move(lease));
+      if (row.waiting == row.leases.end()) row.waiting = added;
+    }
+    by_id_[added->id] = added;
+    return &*added;
+  }
+  Lease* Find(uint64_t id) const {
+    const auto it = by_id_.find(id);
+    return it == by_id_.end() ? nullptr : &*it->second;
+  }
+  void Erase(const Lease* lease) {
+    const auto it = by_id_.find(lease->id)->second;
+    const uint64_t tensor = lease->tensor;
+    Row& row = rows_.at(tensor);
+    if (lease->granted) --row.granted[static_cast<int>(lease->kind)];
+    if (row.waiting == it) ++row.waiting;
+    by_id_.erase(lease->id);
+    row.leases.erase(it);
+    if (row.leases.empty()) rows_.erase(tensor);
+  }
   // Returns the next lease on the tensor that is compatible with the granted ones, or null.
-  Lease* NextToGrant(uint64_t tensor);
-  void Grant(Lease* lease);
+  Lease* NextToGrant(uint64_t tensor) {
+    const auto it = rows_.find(tensor);
+    if (it == rows_.end() || it->second.waiting == it->second.leases.end()) return nullptr;
+    const Row& row = it->second;
+    Lease* next = &*row.waiting;
+    const int all = row.granted[0] + row.granted[1] + row.granted[2];
+    const int same =
+        next->kind == LeaseKind::kWrite ? 0 : row.granted[static_cast<int>(next->kind)];
+    return same == all ? next : nullptr;
+  }
+  void Grant(Lease* lease) {
+    Row& row = rows_.at(lease->tensor);
+    lease->granted = true;
+    ++row.granted[static_cast<int>(lease->kind)];
+    ++row.waiting;
+  }
   // Returns a granted lease on the same tensor that `waiting` waits for, preferably a job's; null
   // if nothing is granted.
-  const Lease* HolderBefore(const Lease& waiting) const;
+  const Lease* HolderBefore(const Lease& waiting) const {
+    const Row& row = rows_.at(waiting.tensor);
+    const auto job = std::find_if(row.leases.begin(), Leases::const_iterator(row.waiting),
+                                  [](const Lease& lease) { return lease.kind == LeaseKind::kJob; });
+    if (job != row.waiting) return &*job;
+    return row.leases.begin() == row.waiting ? nullptr : &row.leases.front();
+  }
   bool IsLeased(uint64_t tensor) const { return rows_.count(tensor) > 0; }
   // Returns true if a write, granted or waiting, will produce contents.
-  bool WillBeWritten(uint64_t tensor) const;
+  bool WillBeWritten(uint64_t tensor) const {
+    const auto it = rows_.find(tensor);
+    if (it == rows_.end()) return false;
+    const Leases& leases = it->second.leases;
+    return std::any_of(leases.begin(), leases.end(), [](const Lease& lease) {
+      return lease.kind == LeaseKind::kWrite && !lease.held;
+    });
+  }
   // Returns the ids of the leases that `match`, on each tensor the last one first, so that none of
   // them is granted while they are ended in this order.
-  std::vector<uint64_t> Select(const std::function<bool(const Lease&)>& match) const;
+  std::vector<uint64_t> Select(const std::function<bool(const Lease&)>& match) const {
+    std::vector<uint64_t> ids;
+    for (const auto& [tensor, row] : rows_) {
+      for (const Lease& lease : row.leases) {
+        if (match(lease)) ids.push_back(lease.id);
+      }
+    }
+    std::reverse(ids.begin(), ids.end());
+    return ids;
+  }
 
  private:
   using Leases = std::list<Lease>;

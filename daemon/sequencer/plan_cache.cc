@@ -81,8 +81,7 @@ void PlanCache::Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotte
     absl::SleepFor(absl::Milliseconds(1));
   if (*forgotten) return;
   Planned planned = BeginPlan(job);
-  if (!planned.status.ok()) return Report(id, job, std::move(planned), forgotten);
-  if (!planned.large) return Finish(id, job, std::move(planned), forgotten);
+  if (!planned.status.ok() || !planned.large) return Finish(id, job, std::move(planned), forgotten);
   planners_.large->Post([this, id, job, forgotten, planned = std::move(planned)] {
     Finish(id, job, planned, forgotten);
   });
@@ -93,14 +92,9 @@ void PlanCache::Finish(uint64_t id, const JobSpec& job, Planned planned,
   while (!*forgotten && planned.large && AGMM_FAILPOINT("scheduler.hold_large_plan"))
     absl::SleepFor(absl::Milliseconds(1));
   if (*forgotten) return;
-  FinishPlan(job, planned);
+  if (planned.status.ok()) FinishPlan(job, planned);
   // Returns the memory of the schedule and its proof, hundreds of MiB.
   if (planned.large) ReturnFreedMemory();
-  Report(id, job, std::move(planned), forgotten);
-}
-
-void PlanCache::Report(uint64_t id, const JobSpec& job, Planned planned,
-                       const Forgotten& forgotten) {
   loop_->Post([this, id, job, forgotten, planned = std::move(planned)]() mutable {
     if (!*forgotten) OnPlanned(id, job, std::move(planned));
   });
@@ -178,11 +172,11 @@ void PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
 }
 
 void PlanCache::Trim() {
-  while (PreparedPlan* plan = NextToGo()) Retire(plan);
+  while (PreparedPlan* plan = NextToRetire()) Retire(plan);
 }
 
 // A plan that alone exceeds the bound is dropped with its last user and displaces no other plan.
-PreparedPlan* PlanCache::NextToGo() const {
+PreparedPlan* PlanCache::NextToRetire() const {
   PreparedPlan* oldest = nullptr;
   int64_t bytes = 0;
   for (const auto& [key, plan] : by_key_) {

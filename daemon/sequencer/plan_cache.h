@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
+#include "absl/status/status.h"
 #include "agmm/v1/peer.pb.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/admission.h"
@@ -40,7 +40,8 @@ struct PreparedPlan {
   std::set<int> preparing;             // nodes that have not answered PreparePlan
   absl::Status error;                  // the reason why it cannot be prepared
   bool sent = false;                   // PreparePlan has been sent to the nodes
-  bool retired = false;                // out of the cache; exists until users and answers are done
+  bool retired =
+      false;  // out of the cache; exists until no job holds it and all nodes have answered
   uint64_t next_epoch = 1;
   int users = 0;     // jobs that hold it
   int launched = 0;  // users that are launched and have not ended on every node
@@ -92,7 +93,6 @@ class PlanCache {
   // large ones.
   void Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotten);
   void Finish(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
-  void Report(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
   // On the loop.
   void OnPlanned(uint64_t id, const JobSpec& job, Planned planned);
   // Retires a plan with an error, and notifies the jobs that hold it.
@@ -102,7 +102,7 @@ class PlanCache {
   // Retires idle plans until the others are within the bounds.
   void Trim();
   // Returns the idle plan to retire next, or null.
-  PreparedPlan* NextToGo() const;
+  PreparedPlan* NextToRetire() const;
   void EraseIfOver(PreparedPlan* plan);
 
   Members* const members_;

@@ -25,7 +25,7 @@ v1::QueueWait WaitForJob(const Job& job, const Job& other, std::string reason) {
   return wait;
 }
 
-bool Holds(const Job& job, const Lease& lease) {
+bool HasLease(const Job& job, const Lease& lease) {
   const auto it = job.leases.find(lease.tensor);
   return it != job.leases.end() && it->second == lease.id;
 }
@@ -109,23 +109,23 @@ void Queue::HoldPlans() {
 
 bool Queue::IsReady(const Job& job) const {
   return job.leases_awaited == 0 && job.plan != nullptr && job.plan->ready() &&
-         parts_.launches->InTheWayOf(job) == nullptr;
+         parts_.launches->BlockerOf(job) == nullptr;
 }
 
 v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
   const std::string tensor = Describe(*parts_.catalog->Leased(lease.id));
-  const Lease* holder = parts_.catalog->HolderBefore(lease);
+  const Lease* holder = parts_.catalog->leases().HolderBefore(lease);
   if (holder == nullptr) return WaitFor(absl::StrCat(tensor, ", which not all nodes have placed"));
   if (holder->kind == LeaseKind::kJob) {
     // Jobs share a tensor, so something between the two must be waiting, too.
     for (const auto& [number, other] : parts_.launches->jobs()) {
-      if (!Holds(*other, *holder)) continue;
+      if (!HasLease(*other, *holder)) continue;
       return WaitForJob(job, *other,
                         absl::StrFormat("%s, behind a transfer that waits for %s", tensor,
                                         parts_.launches->DescribeEnd(*other)));
     }
     for (const auto& [id, other] : jobs_) {
-      if (!Holds(*other, *holder)) continue;
+      if (!HasLease(*other, *holder)) continue;
       return WaitForJob(job, *other,
                         absl::StrFormat("%s, behind a transfer that waits for job %d, which waited "
                                         "for %s",
@@ -142,7 +142,7 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
 
 v1::QueueWait Queue::WaitOf(const Job& job) const {
   for (const auto& [tensor, id] : job.leases) {
-    const Lease* const lease = parts_.catalog->FindLease(id);
+    const Lease* const lease = parts_.catalog->leases().Find(id);
     if (lease != nullptr && !lease->granted) return LeaseWaitOf(job, *lease);
   }
   if (job.plan == nullptr) {
@@ -164,12 +164,12 @@ v1::QueueWait Queue::WaitOf(const Job& job) const {
                       absl::StrFormat("job %d, which is before it in the queue and waited for %s",
                                       id, WaitOf(*before).reason()));
   }
-  if (const Job* launched = parts_.launches->InTheWayOf(job); launched != nullptr)
+  if (const Job* launched = parts_.launches->BlockerOf(job); launched != nullptr)
     return WaitForJob(job, *launched, parts_.launches->DescribeEnd(*launched));
   if (const Job* launched = parts_.launches->OnRanksOf(job); launched != nullptr) {
     return WaitForJob(
         job, *launched,
-        absl::StrFormat("memory for its workspace, which job %d had not given back", launched->id));
+        absl::StrFormat("memory for its workspace, which job %d had not returned", launched->id));
   }
   return WaitFor("its launch");
 }

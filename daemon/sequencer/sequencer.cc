@@ -20,7 +20,7 @@ constexpr int kKeyBytes = 16;
 // Bounds heaps so that sums over the ranks of a world do not overflow.
 constexpr int64_t kMaxHeapBytes = int64_t{1} << 50;
 
-v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine) {
+v1::Refusal RefusalOf(absl::string_view field, std::string yours, std::string mine) {
   v1::Refusal refusal;
   refusal.set_field(std::string(field));
   refusal.set_yours(std::move(yours));
@@ -33,7 +33,7 @@ v1::Refusal Differs(absl::string_view field, std::string yours, std::string mine
 v1::Refusal CheckHello(const Config& config, const v1::Hello& hello) {
   std::vector<v1::Refusal> fields;  // the first one that differs is the refusal
   const auto add = [&](absl::string_view name, const auto& yours, const auto& mine) {
-    fields.push_back(Differs(name, absl::StrCat(yours), absl::StrCat(mine)));
+    fields.push_back(RefusalOf(name, absl::StrCat(yours), absl::StrCat(mine)));
   };
   add("protocol_version", hello.protocol_version(), kProtocolVersion);
   add("plan_format_version", hello.plan_format_version(), kPlanFormatVersion);
@@ -174,9 +174,9 @@ void Sequencer::OnHello(const std::shared_ptr<MemberLink>& link, const v1::Hello
     // The stream of a daemon that has ended breaks or falls silent; the next attempt then succeeds.
     if (node.hello.incarnation() != hello.incarnation()) {
       link->Refuse(
-          Differs("incarnation", ToHex(hello.incarnation()), ToHex(node.hello.incarnation())));
-      const std::string why = absl::StrCat("another daemon was this node, not incarnation ",
-                                           ToHex(hello.incarnation()));
+          RefusalOf("incarnation", ToHex(hello.incarnation()), ToHex(node.hello.incarnation())));
+      const std::string why = absl::StrCat(
+          "a daemon already runs as this node; refused incarnation ", ToHex(hello.incarnation()));
       if (std::exchange(node.refused, why) != why) {
         spdlog::warn("refused a second daemon as {}, which is in the world; stop one of the two",
                      config_.Describe(index));

@@ -102,13 +102,13 @@ TEST_F(JobFigures, TheGatherAloneIsTheTimeOfTransfersOnlyWhereThatIsLess) {
   EXPECT_EQ(FiguresOf(problem_, facts, parts, reports).flop_count(), 0);
   const absl::Time end = absl::FromUnixSeconds(1'000'000);
   const Baseline serial{{3000, 900}, 7, /*generation=*/2, end}, gather{parts, 8, 2, end};
-  EXPECT_EQ(Together({serial, gather}, 2, end).parts.gather_us, 500);
-  EXPECT_EQ(Together({serial, gather}, 2, end).parts.gemm_us, 3000);
-  EXPECT_EQ(Together({serial, gather}, 2, end).job, 7u);
-  EXPECT_EQ(Together({serial, gather}, 3, end).parts.gather_us, 900) << "of other nodes";
-  EXPECT_EQ(Together({serial, gather}, 2, end + absl::Minutes(11)).parts.gather_us, 900);
-  EXPECT_EQ(Together({serial, {{0, 950}, 8, 2, end}}, 2, end).parts.gather_us, 900);
-  EXPECT_EQ(Together({{{3000, 0}, 7, 2, end}, gather}, 2, end).parts.gather_us, 0)
+  EXPECT_EQ(Combine({serial, gather}, 2, end).parts.gather_us, 500);
+  EXPECT_EQ(Combine({serial, gather}, 2, end).parts.gemm_us, 3000);
+  EXPECT_EQ(Combine({serial, gather}, 2, end).job, 7u);
+  EXPECT_EQ(Combine({serial, gather}, 3, end).parts.gather_us, 900) << "of other nodes";
+  EXPECT_EQ(Combine({serial, gather}, 2, end + absl::Minutes(11)).parts.gather_us, 900);
+  EXPECT_EQ(Combine({serial, {{0, 950}, 8, 2, end}}, 2, end).parts.gather_us, 900);
+  EXPECT_EQ(Combine({{{3000, 0}, 7, 2, end}, gather}, 2, end).parts.gather_us, 0)
       << "nothing has to be gathered";
 }
 
@@ -132,8 +132,8 @@ TEST_F(JobFigures, ABaselineIsStaleOnceItMayNotHold) {
   for (int rank : {3, 5}) reports[rank].add_epoch_us(4000);
   EXPECT_EQ(
       StaleText(slow_link, FiguresOf(problem_, Facts("ring"), slow_link.parts, reports), 2, end),
-      "this job took less time than T_ag, so serial's gather is not the fastest, or link or load "
-      "have changed since");
+      "this job took less time than T_ag, so the gather of serial is not the fastest, or the link "
+      "or the load has changed since");
   EXPECT_FALSE(Differ({5000, 3000}, {5900, 2500}));
   EXPECT_TRUE(Differ({5000, 3000}, {5000, 4000}));
   EXPECT_TRUE(Differ({5000, 0}, {6500, 0}));
