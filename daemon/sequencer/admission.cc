@@ -31,57 +31,48 @@ struct Found {
   PlacedTensor placed;
 };
 
-// Finds what the operands stand for. By operand; empty for a result whose tensor does not exist
-// yet.
-absl::StatusOr<std::vector<std::optional<Found>>> FindTensors(const JobSpec& job,
-                                                              const Catalog& catalog) {
-  std::vector<std::optional<Found>> tensors(job.bindings.size());
-  for (const Binding& binding : job.bindings) {
-    if (!binding.new_name.empty()) continue;
-    Found& found = tensors[binding.operand].emplace();
-    AGMM_ASSIGN_OR_RETURN(found.proto, catalog.Find(binding.tensor));
-    AGMM_ASSIGN_OR_RETURN(found.placed, FromProto(found.proto.spec()));
-  }
-  return tensors;
-}
+// By operand; empty for a result whose tensor does not exist yet.
+using Tensors = std::vector<std::optional<Found>>;
 
 absl::StatusOr<Binding> Bind(Operand operand, bool writes, const v1::TensorRef& ref,
-                             const std::string& session, const Catalog& catalog) {
+                             const std::string& session, const Catalog& catalog,
+                             std::optional<Found>* tensor) {
   Binding binding = {operand, 0, writes, ""};
-  const absl::StatusOr<uint64_t> found = catalog.Resolve(ref);
-  if (writes && ref.has_name() && absl::IsNotFound(found.status())) {
+  const absl::StatusOr<uint64_t> id = catalog.Resolve(ref);
+  if (writes && ref.has_name() && absl::IsNotFound(id.status())) {
     binding.new_name = ref.name();
     return binding;
   }
-  AGMM_ASSIGN_OR_RETURN(binding.tensor, found);
-  if (!writes || ref.has_tensor_id()) return binding;
-  AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, catalog.Find(binding.tensor));
-  AGMM_RETURN_IF_ERROR(CheckOwner(tensor, session, /*replaces=*/false));
+  AGMM_ASSIGN_OR_RETURN(binding.tensor, id);
+  Found& found = tensor->emplace();
+  AGMM_ASSIGN_OR_RETURN(found.proto, catalog.Find(binding.tensor));
+  AGMM_ASSIGN_OR_RETURN(found.placed, FromProto(found.proto.spec()));
+  if (writes && ref.has_name())
+    AGMM_RETURN_IF_ERROR(CheckOwner(found.proto, session, /*replaces=*/false));
   return binding;
 }
 
-// Checks that what is written stands for no other operand.
-absl::Status CheckResults(const JobSpec& job, const Catalog& catalog) {
+// Checks that a tensor that is written stands for one operand only.
+absl::Status CheckResults(const JobSpec& job, const Tensors& tensors) {
   for (const Binding& result : job.bindings) {
     if (!result.writes || !result.new_name.empty()) continue;
     for (const Binding& other : job.bindings) {
       if (other.tensor != result.tensor || other.operand == result.operand) continue;
-      AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, catalog.Find(result.tensor));
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s is both input and output; give %s a tensor of its own",
-                          Describe(tensor), job.problem.tensors[result.operand].name));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is both input and output; give %s a tensor of its own",
+          Describe(tensors[result.operand]->proto), job.problem.tensors[result.operand].name));
     }
   }
   return absl::OkStatus();
 }
 
-// The tensors that the request gives the operands. Counts and names were checked on arrival. The
-// notation has no operands that no operation uses, so only tests add some to `operands`, without
-// dimensions.
+// Returns the tensor that the request gives for each operand. Counts and names were checked on
+// arrival. Only tests give tensors for operands that the spec does not name: these are added to
+// `operands`, without dimensions.
 absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobRequest& request,
                                                             std::vector<Tensor>* operands) {
   std::vector<const v1::TensorRef*> refs(operands->size());
-  // The form of three tensors.
+  // Three tensors without names are A, B and C.
   for (int i = 0; i < request.tensors_size(); ++i) refs[i] = &request.tensors(i);
   for (const v1::OperandTensor& given : request.operands()) {
     const auto known = std::find_if(operands->begin(), operands->end(), [&](const Tensor& operand) {
@@ -106,18 +97,22 @@ absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobR
   return refs;
 }
 
-absl::Status BindAll(const v1::SubmitJobRequest& request, const Catalog& catalog, JobSpec* job) {
+absl::StatusOr<Tensors> BindAll(const v1::SubmitJobRequest& request, const Catalog& catalog,
+                                JobSpec* job) {
   AGMM_ASSIGN_OR_RETURN(const std::vector<const v1::TensorRef*> refs,
                         TensorsOf(request, &job->problem.tensors));
+  Tensors tensors(refs.size());
   for (Operand operand = 0; operand < static_cast<Operand>(refs.size()); ++operand) {
-    AGMM_ASSIGN_OR_RETURN(Binding binding, Bind(operand, job->problem.Writes(operand),
-                                                *refs[operand], request.session_id(), catalog));
+    AGMM_ASSIGN_OR_RETURN(Binding binding,
+                          Bind(operand, job->problem.Writes(operand), *refs[operand],
+                               request.session_id(), catalog, &tensors[operand]));
     job->bindings.push_back(std::move(binding));
   }
-  return CheckResults(*job, catalog);
+  AGMM_RETURN_IF_ERROR(CheckResults(*job, tensors));
+  return tensors;
 }
 
-// A dimension of the spec, as the first tensor that has it says.
+// The size of a dimension of the spec, from the first tensor that has it.
 struct Side {
   Operand operand = 0;
   int64_t size = 0;
@@ -126,9 +121,9 @@ struct Side {
 
 // Gives the operands of the spec the sizes that the inputs' tensors have. Where the spec gives no
 // dtype, an input has that of its tensor, and a result that of the first input. An operand that the
-// spec does not have is as its tensor.
-absl::Status Complete(const std::vector<std::optional<Found>>& tensors,
-                      const std::vector<std::optional<DType>>& dtypes, Problem* problem) {
+// spec does not name takes both from its tensor.
+absl::Status Complete(const Tensors& tensors, const std::vector<std::optional<DType>>& dtypes,
+                      Problem* problem) {
   std::map<absl::string_view, Side> sides;
   std::optional<DType> dtype;
   for (const Operand operand : problem->Inputs()) {
@@ -204,14 +199,13 @@ absl::StatusOr<JobSpec> Admit(const v1::SubmitJobRequest& request, const Members
   job.timeout = FromProto(request.timeout());
   if (job.timeout == absl::ZeroDuration()) job.timeout = kDefaultJobTimeout;
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(request.mesh()));
-  // Checked first, because the tensors of a missing node are lost, which is the less important
-  // error.
+  // Checked first, because the tensors of a missing node are lost, too, and the missing node is the
+  // more helpful error.
   AGMM_RETURN_IF_ERROR(CheckRanks(mesh, members));
   job.topology = TopologyOf(mesh, members);
   AGMM_ASSIGN_OR_RETURN(ParsedSpec parsed, ParseSpec(request.spec(), mesh));
   job.problem = std::move(parsed.problem);
-  AGMM_RETURN_IF_ERROR(BindAll(request, catalog, &job));
-  AGMM_ASSIGN_OR_RETURN(const auto tensors, FindTensors(job, catalog));
+  AGMM_ASSIGN_OR_RETURN(const Tensors tensors, BindAll(request, catalog, &job));
   AGMM_RETURN_IF_ERROR(Complete(tensors, parsed.dtypes, &job.problem));
   for (const Binding& binding : job.bindings)
     if (const auto& found = tensors[binding.operand]; found.has_value())
