@@ -17,7 +17,7 @@ class CpuDevice final : public Device {
  public:
   explicit CpuDevice(int threads) : parts_(threads) {}
 
-  const absl::Status& status() const { return parts_.launches.status(); }
+  const absl::Status& status() const { return parts_.workers.status(); }
 
   absl::StatusOr<std::unique_ptr<Heap>> CreateHeap(int64_t size_bytes) override {
     return CpuHeap::Create(size_bytes);
@@ -30,7 +30,7 @@ class CpuDevice final : public Device {
     const std::byte* begin = heap->host().data() + offset;
     parts_.packs.Forget(begin, begin + bytes);
   }
-  void Lend(ProgressEngine* progress) override { parts_.launches.Lend(progress); }
+  void Lend(ProgressEngine* progress) override { parts_.workers.Lend(progress); }
   DeviceInfo info() const override {
     return {"cpu", absl::StrFormat("%s, %s", Counted(parts_.threads, "thread"), GemmDescription()),
             parts_.threads};

@@ -27,7 +27,7 @@ absl::Status CpuExecutor::Prepare(const Problem& problem, std::shared_ptr<const 
   AGMM_ASSIGN_OR_RETURN(program_, MakeProgram(plan_, device_->threads, device_->gemms));
   ScratchNeed need;
   for (const ProgramStep& step : program_.steps) need.Cover(NeedOf(step));
-  AGMM_RETURN_IF_ERROR(device_->launches.Reserve(need));
+  AGMM_RETURN_IF_ERROR(device_->workers.Reserve(need));
   slots_.emplace(program_.slots);
   std::lock_guard lock(device_->monitor->mutex);
   try {
@@ -50,12 +50,12 @@ int64_t CpuExecutor::size_bytes() const {
 
 void CpuExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,
                       DoneCallback done) {
-  device_->launches.Push({&target_, epoch, operands, deadline, std::move(done)});
+  device_->workers.Push({&target_, epoch, operands, deadline, std::move(done)});
 }
 
 void CpuExecutor::Signal(int index, uint64_t epoch) {
   slots_->Raise(index, epoch);
-  device_->launches.Wake(&target_);
+  device_->workers.Wake(&target_);
 }
 
 }  // namespace agmm

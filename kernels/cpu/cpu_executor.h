@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "kernels/base/deadline.h"
-#include "kernels/cpu/launch_queue.h"
+#include "kernels/cpu/cpu_workers.h"
 #include "kernels/cpu/pack_cache.h"
 #include "kernels/cpu/program.h"
 #include "kernels/cpu/rank_run.h"
@@ -16,13 +16,13 @@ namespace agmm {
 
 // The parts of a device that its executors share.
 struct CpuParts {
-  explicit CpuParts(int threads) : threads(threads), gemms(threads), launches(monitor, threads) {}
+  explicit CpuParts(int threads) : threads(threads), gemms(threads), workers(monitor, threads) {}
 
   const int threads;
   const std::shared_ptr<Monitor> monitor = std::make_shared<Monitor>();
   GemmLibrary gemms;
   PackCache packs;
-  LaunchQueue launches;  // last, because its workers use all of the above
+  CpuWorkers workers;  // last, because its workers use all of the above
 };
 
 class CpuExecutor final : public Executor {
@@ -39,9 +39,9 @@ class CpuExecutor final : public Executor {
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override;
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
-  void Cancel(const absl::Status& reason) override { device_->launches.Cancel(&target_, reason); }
+  void Cancel(const absl::Status& reason) override { device_->workers.Cancel(&target_, reason); }
   void Observe(bool times, StateCallback done) override {
-    done(device_->launches.Observe(&target_, times));
+    done(device_->workers.Observe(&target_, times));
   }
 
  private:

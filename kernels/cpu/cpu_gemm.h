@@ -74,7 +74,7 @@ struct GemmWorker {
   dnnl::stream stream;
   Scratch a, c, scratchpad;
   void Reserve(const ScratchNeed& need);  // throws like Get
-  uint64_t needs_met = 0;                 // counted by the launch queue
+  uint64_t needs_met = 0;                 // counted by CpuWorkers
   int64_t scratch_bytes() const { return a.bytes() + c.bytes() + scratchpad.bytes(); }
   int64_t allocations() const {
     return a.allocations() + c.allocations() + scratchpad.allocations();

@@ -19,11 +19,11 @@ namespace agmm {
 
 using CpuEpochs = EpochQueue<RankRun>;
 
-class LaunchQueue {
+class CpuWorkers {
  public:
-  LaunchQueue(std::shared_ptr<Monitor> monitor, int threads);
+  CpuWorkers(std::shared_ptr<Monitor> monitor, int threads);
   // Waits for the workers. Requires an empty queue.
-  ~LaunchQueue();
+  ~CpuWorkers();
 
   // RESOURCE_EXHAUSTED if not all workers could be started: then nothing else may be called.
   const absl::Status& status() const { return status_; }

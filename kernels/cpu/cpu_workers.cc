@@ -1,4 +1,4 @@
-#include "kernels/cpu/launch_queue.h"
+#include "kernels/cpu/cpu_workers.h"
 
 #include <new>
 #include <utility>
@@ -21,7 +21,7 @@ constexpr absl::Duration kSpinAfterJob = absl::Microseconds(500);
 
 }  // namespace
 
-LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
+CpuWorkers::CpuWorkers(std::shared_ptr<Monitor> monitor, int threads)
     : monitor_(std::move(monitor)),
       reserved_(threads),
       threads_(threads),
@@ -36,7 +36,7 @@ LaunchQueue::LaunchQueue(std::shared_ptr<Monitor> monitor, int threads)
   }
 }
 
-LaunchQueue::~LaunchQueue() {
+CpuWorkers::~CpuWorkers() {
   {
     std::lock_guard lock(monitor_->mutex);
     stopping_ = true;
@@ -45,7 +45,7 @@ LaunchQueue::~LaunchQueue() {
   for (std::thread& worker : workers_) worker.join();
 }
 
-absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
+absl::Status CpuWorkers::Reserve(const ScratchNeed& need) {
   const std::lock_guard one(reserving_);
   std::unique_lock lock(monitor_->mutex);
   const ScratchNeed before = need_;
@@ -64,7 +64,7 @@ absl::Status LaunchQueue::Reserve(const ScratchNeed& need) {
                       FormatBytes(need.a + need.c + need.scratchpad), threads_));
 }
 
-void LaunchQueue::TakeScratch(GemmWorker& worker) {
+void CpuWorkers::TakeScratch(GemmWorker& worker) {
   if (worker.needs_met == needs_) return;
   const int64_t bytes = worker.scratch_bytes(), allocations = worker.allocations();
   try {
@@ -78,7 +78,7 @@ void LaunchQueue::TakeScratch(GemmWorker& worker) {
   if (++reserved_ == threads_) monitor_->obeyed.notify_all();
 }
 
-void LaunchQueue::Push(CpuEpochs::Launch launch) {
+void CpuWorkers::Push(CpuEpochs::Launch launch) {
   launch.target->pending.Add();
   std::lock_guard lock(monitor_->mutex);
   epochs_.Push(std::move(launch));
@@ -86,31 +86,31 @@ void LaunchQueue::Push(CpuEpochs::Launch launch) {
   monitor_->WakeAll();
 }
 
-void LaunchQueue::Cancel(const CpuEpochs::Target* target, const absl::Status& reason) {
+void CpuWorkers::Cancel(const CpuEpochs::Target* target, const absl::Status& reason) {
   std::lock_guard lock(monitor_->mutex);
   epochs_.Cancel(target, reason);
   monitor_->WakeAll();
 }
 
-RankState LaunchQueue::Observe(const CpuEpochs::Target* target, bool times) const {
+RankState CpuWorkers::Observe(const CpuEpochs::Target* target, bool times) const {
   std::lock_guard lock(monitor_->mutex);
   return epochs_.Observe(target, times);
 }
 
-void LaunchQueue::Wake(const CpuEpochs::Target* target) {
+void CpuWorkers::Wake(const CpuEpochs::Target* target) {
   std::lock_guard lock(monitor_->mutex);
   const CpuEpochs::Launch* const launch = epochs_.oldest();
   if (sleeping_ > 0 && launch != nullptr && launch->target == target) monitor_->WakeOne();
 }
 
-void LaunchQueue::Lend(ProgressEngine* progress) {
+void CpuWorkers::Lend(ProgressEngine* progress) {
   std::unique_lock lock(monitor_->mutex);
   lent_to_ = progress;
   monitor_->WakeAll();
   if (progress == nullptr) monitor_->obeyed.wait(lock, [this] { return !seated_; });
 }
 
-void LaunchQueue::Work(int index) {
+void CpuWorkers::Work(int index) {
   Worker worker{index == 0, GemmWorker(index)};
   std::unique_lock lock(monitor_->mutex);
   while (true) {
@@ -135,7 +135,7 @@ void LaunchQueue::Work(int index) {
   }
 }
 
-void LaunchQueue::TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock) {
+void CpuWorkers::TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock) {
   if (worker.seat == nullptr) return;
   bool keeps = worker.seat == lent_to_ && !stopping_;
   if (keeps) {
@@ -146,7 +146,7 @@ void LaunchQueue::TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock) {
   if (!keeps) LeaveSeat(worker);
 }
 
-void LaunchQueue::LeaveSeat(Worker& worker) {
+void CpuWorkers::LeaveSeat(Worker& worker) {
   if (worker.seat == nullptr) return;
   worker.seat->Leave();
   worker.seat = nullptr;
@@ -154,8 +154,8 @@ void LaunchQueue::LeaveSeat(Worker& worker) {
   monitor_->obeyed.notify_all();
 }
 
-void LaunchQueue::Advance(CpuEpochs::Launch& launch, Worker& worker,
-                          std::unique_lock<std::mutex>& lock) {
+void CpuWorkers::Advance(CpuEpochs::Launch& launch, Worker& worker,
+                         std::unique_lock<std::mutex>& lock) {
   RankRun& run = *launch.run;
   if (run.Settle() == EpochRun::End::kOver) {
     Report(launch, lock);
@@ -174,14 +174,14 @@ void LaunchQueue::Advance(CpuEpochs::Launch& launch, Worker& worker,
   Sleep(worker, lock);
 }
 
-void LaunchQueue::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
+void CpuWorkers::Sleep(Worker& worker, std::unique_lock<std::mutex>& lock) {
   ++sleeping_;
   const Deadline until = epochs_.alarm();
   if (!SleepDriving(worker, until, lock)) monitor_->wake.wait_until(lock, until.time_point());
   --sleeping_;
 }
 
-bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<std::mutex>& lock) {
+bool CpuWorkers::SleepDriving(Worker& worker, Deadline until, std::unique_lock<std::mutex>& lock) {
   if (!worker.drives || lent_to_ == nullptr || stopping_) return false;
   ProgressEngine* const progress = lent_to_;
   const bool running = epochs_.oldest() != nullptr;
@@ -202,7 +202,7 @@ bool LaunchQueue::SleepDriving(Worker& worker, Deadline until, std::unique_lock<
   return drove || monitor_->stirred;
 }
 
-void LaunchQueue::Report(CpuEpochs::Launch& launch, std::unique_lock<std::mutex>& lock) {
+void CpuWorkers::Report(CpuEpochs::Launch& launch, std::unique_lock<std::mutex>& lock) {
   ++monitor_->counters.epochs;
   reported_ns_ = MonotonicNanos();
   epochs_.Report(launch, lock);
