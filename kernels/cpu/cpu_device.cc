@@ -8,7 +8,6 @@
 #include "kernels/cpu/cpu_executor.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
-#include "kernels/cpu/kernel_choice.h"
 
 namespace agmm {
 namespace {

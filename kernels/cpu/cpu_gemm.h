@@ -1,5 +1,9 @@
 // The GEMM of the CPU device, over pieces of A and a packed B: oneDNN matmul primitives, and the
-// loop over AMX tiles of tiles.h. kernel_choice.h chooses between them.
+// loop over AMX tiles of tiles.h. Only the processor's features choose between them, not
+// measurements, so that equal processors give equal bits at every start (NOTES.md).
+//
+// ONEDNN_MAX_CPU_ISA limits the choice, for tests of smaller processors: AVX512_CORE_BF16 excludes
+// the tiles, AVX512_CORE also excludes oneDNN's bf16.
 //
 // The primitives are created for one OpenMP thread, because the caller's workers are the
 // parallelism. Their pieces of A and C are dense, because oneDNN 2.6 has no fast kernels for other
@@ -32,6 +36,14 @@ DType InputOf(GemmKernel kernel);
 // oneDNN's name for the code behind kF32 or kBF16, such as "brg:avx512_core", for pieces of a usual
 // shape; empty if oneDNN has no such matmul on this processor.
 std::string OneDnnCode(GemmKernel kernel);
+// Returns true if this processor has the kernel.
+bool Has(GemmKernel kernel);
+// Returns the fastest kernel for products of operands of `dtype` that is exact for whole numbers.
+// It depends neither on the rows of a product nor on the cuts of an algorithm, so that a row of C
+// has the same bits in any batch.
+GemmKernel KernelFor(DType dtype);
+// "oneDNN 2.6.3 (brg:avx512_core), bf16 widened to f32".
+std::string GemmDescription();
 
 // Memory on a cache line that only grows. Not thread-safe.
 class Scratch {
@@ -62,7 +74,7 @@ struct PackedB {
 // Bytes of each scratch of a worker.
 struct ScratchNeed {
   int64_t a = 0, c = 0, scratchpad = 0;
-  // Raises this to cover `other`; returns false if it did already.
+  // Raises this to cover `other`; returns false if it covered it already.
   bool Cover(const ScratchNeed& other);
 };
 

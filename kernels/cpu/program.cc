@@ -7,7 +7,7 @@
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "kernels/cpu/kernel_choice.h"
+#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/schedule/index.h"
 
 namespace agmm {

@@ -9,7 +9,6 @@
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 #include "kernels/cpu/piece_math.h"
-#include "kernels/device/test_delays.h"
 
 namespace agmm {
 namespace {
@@ -20,15 +19,6 @@ constexpr double kLongFlops = 4e9;
 // The same where a core is free, on which the transport's own thread works meanwhile. A shorter
 // multiply ends before that thread has woken up.
 constexpr double kLongFlopsWithSpareCore = 1e7;
-
-// For tests: gives up the lock for a random time.
-void DelayRandomly(std::unique_lock<std::mutex>& lock) {
-  const std::optional<absl::Duration> delay = RandomDelay();
-  if (!delay.has_value()) return;
-  lock.unlock();
-  absl::SleepFor(*delay);
-  lock.lock();
-}
 
 const CopyOp* AsCopy(const ProgramStep& step) { return std::get_if<CopyOp>(&step.op); }
 const GemmOp* AsMultiply(const ProgramStep& step) { return std::get_if<GemmOp>(&step.op); }
@@ -176,6 +166,14 @@ bool RankRun::IsLong(const Task& task, bool has_spare_core) const {
   const auto* multiply = AsMultiply(program_.steps[task.step]);
   return multiply != nullptr && 2.0 * task.piece.rows * multiply->n * multiply->k >
                                     (has_spare_core ? kLongFlopsWithSpareCore : kLongFlops);
+}
+
+void RankRun::DelayRandomly(std::unique_lock<std::mutex>& lock) {
+  const std::optional<absl::Duration> delay = RandomDelay();
+  if (!delay.has_value()) return;
+  lock.unlock();
+  absl::SleepFor(*delay);
+  lock.lock();
 }
 
 void RankRun::Execute(const Task& task, GemmWorker& worker, std::unique_lock<std::mutex>& lock) {

@@ -63,15 +63,17 @@ class RankRun final : public EpochRun {
   // Ends the report of an epoch that is over.
   const EpochReport& Close();
 
-  // Memory that it takes, without the lanes' scratch, which the device counts.
+  // Returns the memory of the run, without the lanes' scratch, which the device counts.
   int64_t size_bytes() const;
 
  private:
-  int StepOf(size_t lane) const;  // -1 behind the last
+  int StepOf(size_t lane) const;  // -1 after the last
   std::optional<Task> TaskOf(size_t lane, Task::Kind kind);
   bool HasTaskOf(size_t lane, Task::Kind kind) const;
   PackCache::Key KeyOf(const GemmOp& multiply) const;
 
+  // For tests: gives up the lock for a random time.
+  static void DelayRandomly(std::unique_lock<std::mutex>& lock);
   void Finish(const Task& task, std::unique_lock<std::mutex>& lock);
   void Send(const Task& task, std::unique_lock<std::mutex>& lock);
   void Copy(const Task& task, std::unique_lock<std::mutex>& lock);

@@ -25,7 +25,7 @@ class CudaHeap final : public Heap {
   // requested, free, total and reserved bytes, if the GPU has less memory.
   static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
                                                           int64_t size_bytes);
-  // Requires that nothing uses the heap; the memory of a GPU that is given up stays.
+  // Requires that nothing uses the heap. Does not free the memory of a GPU that is given up.
   ~CudaHeap() override;
   CudaHeap(const CudaHeap&) = delete;
   CudaHeap& operator=(const CudaHeap&) = delete;

@@ -16,7 +16,7 @@
 
 namespace agmm {
 
-// A rank's memory from the view of another rank of its node.
+// A rank's memory as another rank of its node sees it.
 struct CudaPeer {
   CUdeviceptr heap = 0;  // 0: on another node
   int gpu = 0;

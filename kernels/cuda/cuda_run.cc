@@ -9,7 +9,6 @@
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
-#include "kernels/device/test_delays.h"
 
 namespace agmm {
 namespace {

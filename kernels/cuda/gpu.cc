@@ -19,11 +19,11 @@
 namespace agmm {
 namespace {
 
-// Await polls without sleep for as long as copies of some large chunks take, and naps afterwards.
+// Await polls without sleeping for the time of a few large copies, and naps afterwards.
 constexpr int64_t kSpinNs = 1'000'000;
 constexpr std::chrono::microseconds kAwaitNap(20);
-// The bound of awaited work, in addition to the time of all work that has begun; and its bound once
-// the GPU is given up.
+// The time that awaited work may take, in addition to that of all work that has begun; and the time
+// that it may take once the GPU is given up.
 constexpr int64_t kAwaitNs = 30'000'000'000, kLateAwaitNs = 2'000'000'000;
 
 // The open GPUs of this process, by number.
@@ -36,7 +36,7 @@ Registry& OpenGpus() {
   return *registry;
 }
 
-// The topology of the machine's `count` GPUs.
+// Returns the topology of the machine's `count` GPUs.
 absl::StatusOr<GpuTopology> FindTopology(Gpu& gpu, int count) {
   std::vector<std::vector<bool>> access(count, std::vector<bool>(count, true));
   for (int one = 0; one < count; ++one) {

@@ -30,10 +30,10 @@ namespace agmm {
 
 class Gpu {
  public:
-  // The GPU with this number. All callers share one object, which the last one releases. Unless
-  // `shared`, no other process holds the GPU meanwhile. The first caller's `on_failure` is passed
-  // to GpuHealth::Watch. Errors: those of OpenDriver and OpenCublasLt; INVALID_ARGUMENT for a
-  // number that this machine does not have; FAILED_PRECONDITION for a GPU that another daemon
+  // Returns the GPU with this number. All callers share one object, which the last one releases.
+  // Unless `shared`, no other process holds the GPU meanwhile. The first caller's `on_failure` is
+  // passed to GpuHealth::Watch. Errors: those of OpenDriver and OpenCublasLt; INVALID_ARGUMENT for
+  // a number that this machine does not have; FAILED_PRECONDITION for a GPU that another daemon
   // holds.
   static absl::StatusOr<std::shared_ptr<Gpu>> Open(int number, bool shared,
                                                    GpuHealth::FailureFn on_failure = nullptr);
@@ -58,16 +58,17 @@ class Gpu {
   // The priority of a stream whose kernels run before those of other streams, which have 0.
   int first_priority() const { return first_priority_; }
 
-  // The status of a call that did not succeed. If it says that the GPU is lost, this is recorded in
-  // health(), and the tenants of all GPUs get a turn.
+  // Returns the status of a call that did not succeed. If it says that the GPU is lost, this is
+  // recorded in health(), and the tenants of all GPUs get a turn.
   absl::Status Failed(CUresult result, const char* call);
   absl::Status Check(CUresult result, const char* call) {
     return result == CUDA_SUCCESS ? absl::OkStatus() : Failed(result, call);
   }
-  // The same for a call of cuBLASLt, which does not pass on the driver's error: the GPU is asked.
+  // The same for a call of cuBLASLt. Asks the GPU, because cuBLASLt does not pass on the driver's
+  // error.
   absl::Status Check(cublasStatus_t result, const char* call);
-  // The result of a call that fails only if this GPU is lost. Tells which GPU an error of a call on
-  // several GPUs came from.
+  // Makes a call that fails only if this GPU is lost, and returns its result. Shows which GPU
+  // caused the error of a call on several GPUs.
   CUresult Ask() const;
 
   // Blocks until this GPU reaches the event, which follows work that moves or makes `bytes`; `work`

@@ -12,10 +12,10 @@ namespace {
 
 // Clocks drift apart by some 20 us a second.
 constexpr int64_t kFreshNs = 100'000'000, kNsOfDrift = 50'000;
-// An event that is seen later than this after it was recorded does not tie the clocks, unless they
-// may have drifted apart by more than that since the last tie: a GPU may be busy for long.
+// An event ties the clocks only if its end is seen within this time of its recording. A GPU may be
+// busy for longer; then the bound is the drift since the last tie, if that is larger.
 constexpr int64_t kSoonNs = 100'000;
-// The first tie is the best of this many, because a busy host may see any one of them late.
+// The first tie is the best of this many, because a busy host may see any of them late.
 constexpr int kFirstTies = 20;
 
 }  // namespace

@@ -16,8 +16,8 @@
 namespace agmm {
 namespace {
 
-// Opens the file, or makes it. Without O_CREAT where it exists, because kernels may refuse that for
-// the file of another user in a folder for all.
+// Opens the file, or creates it. Tries without O_CREAT first, because a kernel may refuse O_CREAT
+// for another user's file in a folder that everybody can write to.
 int OpenLock(const std::string& path) {
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
   for (const int mode : {O_RDWR, O_RDONLY}) {
@@ -29,8 +29,7 @@ int OpenLock(const std::string& path) {
   return file;
 }
 
-// Returns true if `path` still names the open file, which its last holder may have removed
-// meanwhile.
+// Returns true if `path` still names the open file. Its last holder may have removed it meanwhile.
 bool IsFile(int file, const std::string& path) {
   struct stat opened, named;
   return fstat(file, &opened) == 0 && stat(path.c_str(), &named) == 0 &&
@@ -73,7 +72,7 @@ absl::Status GpuLease::Lock(bool shared, const std::string& where) {
 
 GpuLease::~GpuLease() {
   if (file_ < 0) return;
-  // Requires that no other process holds it, too.
+  // Fails if another process holds the lease too.
   if (flock(file_, LOCK_EX | LOCK_NB) == 0 && IsFile(file_, path_)) unlink(path_.c_str());
   close(file_);
 }

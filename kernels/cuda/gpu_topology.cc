@@ -8,7 +8,7 @@
 namespace agmm {
 namespace {
 
-// The island of each GPU: it joins the first one whose GPUs are all connected to it.
+// Returns the island of each GPU. A GPU joins the first island whose GPUs are all connected to it.
 std::vector<int> IslandsOf(const std::vector<std::vector<bool>>& access) {
   const int count = static_cast<int>(access.size());
   std::vector<int> islands;

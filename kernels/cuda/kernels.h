@@ -19,9 +19,9 @@ class Kernels {
   // Loads all kernels for the current context, so that none is loaded while work runs. To be called
   // once.
   CUresult Load();
-  // Requires that nothing runs. The context is current.
+  // Requires that no kernel runs, and that the context is current.
   void Unload();
-  // Queue `work` on `stream` of that context, which must be current.
+  // These queue `work` on `stream`. Its context must be current.
   CUresult Launch(const elementwise::Convert& work, CUstream stream) const;
   CUresult Launch(const elementwise::Reduce& work, CUstream stream) const;
   CUresult Launch(const elementwise::Fill& work, CUstream stream) const;

@@ -10,7 +10,7 @@
 namespace agmm {
 namespace {
 
-// The least that a rank keeps, so that several messages can be in flight.
+// The smallest region of a rank, so that several messages can be in flight.
 constexpr int64_t kLeastBytes = 16 << 20;
 constexpr int64_t kLineBytes = 64;
 

@@ -1,4 +1,4 @@
-// All that a rank of a prepared plan keeps between its epochs: its program, and the streams,
+// The parts of a prepared plan that a rank keeps between epochs: its program, and the streams,
 // events, memory and products that the program's steps use.
 #pragma once
 
@@ -18,8 +18,8 @@
 
 namespace agmm {
 
-// The ranks of a plan as one of them sees them, by rank. Ranks of other nodes have no heap and no
-// GPU here.
+// The ranks of a plan as one of them sees them, by rank. Ranks of other nodes have neither heap
+// nor GPU here.
 struct CudaPeers {
   std::vector<CudaPeer> heaps;
   std::vector<std::shared_ptr<Gpu>> gpus;

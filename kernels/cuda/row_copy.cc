@@ -5,7 +5,7 @@
 namespace agmm {
 namespace {
 
-// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs so far. Rows in schedules are always closer than that,
+// CU_DEVICE_ATTRIBUTE_MAX_PITCH of all GPUs so far. Rows of schedules are always closer together,
 // so no check is needed here.
 constexpr int64_t kMostPitchBytes = (int64_t{1} << 31) - 1;
 static_assert(kMaxDimension * static_cast<int64_t>(sizeof(float)) + kRowAlignBytes <=

@@ -23,9 +23,8 @@ class GpuEvents {
   ~GpuEvents();
   GpuEvents(const GpuEvents&) = delete;
   GpuEvents& operator=(const GpuEvents&) = delete;
-  // An event with a time.
+  // Returns an event that keeps its time.
   absl::StatusOr<CUevent> Make();
-  size_t count() const { return events_.size(); }
 
  private:
   const std::shared_ptr<Gpu> gpu_;

@@ -60,6 +60,13 @@ std::vector<Wait> EpochRun::Missing(const std::vector<Wait>& waits) const {
   return missing;
 }
 
+std::optional<absl::Duration> EpochRun::RandomDelay() {
+  if (!AGMM_FAILPOINT("executor.delay")) return std::nullopt;
+  thread_local uint64_t state = static_cast<uint64_t>(MonotonicNanos()) | 1;
+  state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+  return state % 2 == 0 ? absl::Microseconds(state / 2 % 1000) : absl::ZeroDuration();
+}
+
 Message EpochRun::BeginSend(int step, int part, bool push) {
   ++in_flight_;
   return {plan_.peers.plan, epoch_, plan_.peers.self, step, part, push};

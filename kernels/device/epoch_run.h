@@ -3,11 +3,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "kernels/device/executor.h"
 #include "kernels/device/rank_plan.h"
 #include "kernels/device/slots.h"
@@ -54,6 +56,10 @@ class EpochRun {
   Message BeginSend(int step, int part, bool push);
   // To be called once for each message, when its bytes have left or could not be sent.
   void EndSend(int step, const absl::Status& status);
+
+  // While a test delays steps, returns the time to sleep now: up to a millisecond, in half of the
+  // cases zero.
+  static std::optional<absl::Duration> RandomDelay();
 
   // The lanes that have steps left.
   virtual std::vector<LaneState> Lanes() const = 0;

@@ -1,5 +1,5 @@
-// A plan from the view of one of its ranks: the memory of the schedule's places, and the names of
-// steps in errors.
+// A plan as one of its ranks sees it: the memory of the schedule's places, and the names of steps
+// in errors.
 #pragma once
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace agmm {
 
@@ -26,6 +27,14 @@ struct Rows {
 
 // Copies `from` to `to`, which has the same number of rows of the same length; both lie on the
 // host. The padding stays.
-void CopyRows(const Rows& from, const Rows& to);
+inline void CopyRows(const Rows& from, const Rows& to) {
+  if (from.bytes() == 0) return;
+  if (from.dense() && to.dense()) {
+    std::memcpy(to.data, from.data, from.bytes());
+    return;
+  }
+  for (int64_t row = 0; row < from.rows; ++row)
+    std::memcpy(to.data + row * to.pitch_bytes, from.data + row * from.pitch_bytes, from.row_bytes);
+}
 
 }  // namespace agmm

@@ -18,7 +18,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/kernel_choice.h"
+#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"

@@ -16,7 +16,6 @@
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
 #include "kernels/cpu/cpu_heap.h"
-#include "kernels/cpu/kernel_choice.h"
 #include "kernels/cpu/pack_cache.h"
 #include "tests/conformance/harness.h"
 #include "tests/conformance/large_pages.h"

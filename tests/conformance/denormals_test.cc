@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/cpu_gemm.h"
-#include "kernels/cpu/kernel_choice.h"
 #include "kernels/cpu/zero_denormals.h"
 #include "kernels/schedule/text.h"
 #include "tests/conformance/cases.h"

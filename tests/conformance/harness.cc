@@ -12,7 +12,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/units.h"
 #include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/kernel_choice.h"
+#include "kernels/cpu/cpu_gemm.h"
 #include "kernels/schedule/index.h"
 #include "tests/conformance/hidden_device.h"
 #ifdef AGMM_HAS_CUDA
