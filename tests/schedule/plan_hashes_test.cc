@@ -29,9 +29,10 @@ class Lines {
     const absl::StatusOr<Schedule> schedule = Plan(problem, topology, options);
     ASSERT_TRUE(schedule.ok()) << schedule.status() << " " << ToString(options);
     // A plan of transfers only has joins in place of its multiplies.
-    if (!options.transfers_only)
+    if (!options.transfers_only) {
       EXPECT_EQ(CostOf(problem, topology, resolved->recipe).steps, CountWork(*schedule))
           << ToString(problem) << " " << ToString(options);
+    }
     std::string nodes = absl::StrJoin(topology.node_of_rank, "");
     if (topology.rank_count() > 10)
       nodes = absl::StrFormat("%d of %d", topology.node_of_rank.back() + 1, topology.rank_count());
