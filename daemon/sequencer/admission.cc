@@ -119,19 +119,32 @@ struct Side {
   const char* unit = "";  // "row"
 };
 
+// Checks that the tensors of two inputs have one dtype. Validate would not name the tensors.
+absl::Status CheckOneDtype(const Tensors& tensors, const Problem& problem, Operand a, Operand b) {
+  const DType of_a = problem.tensors[a].dtype, of_b = problem.tensors[b].dtype;
+  if (of_a == of_b) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s stands for %s and is %s, but %s stands for %s and is %s; a product multiplies matrices "
+      "of one dtype, so create one of the two in the other's dtype",
+      Describe(tensors[a]->proto), problem.tensors[a].name, Name(of_a), Describe(tensors[b]->proto),
+      problem.tensors[b].name, Name(of_b)));
+}
+
 // Gives the operands of the spec the sizes that the inputs' tensors have. Where the spec gives no
 // dtype, an input has that of its tensor, and a result that of the first input. An operand that the
 // spec does not name takes both from its tensor.
 absl::Status Complete(const Tensors& tensors, const std::vector<std::optional<DType>>& dtypes,
                       Problem* problem) {
   std::map<absl::string_view, Side> sides;
-  std::optional<DType> dtype;
+  std::optional<Operand> first_input;
   for (const Operand operand : problem->Inputs()) {
     const Tensor& found = tensors[operand]->placed.tensor;
     Tensor& wanted = problem->tensors[operand];
     if (wanted.row_dim.empty()) continue;
     wanted.dtype = dtypes[operand].value_or(found.dtype);
-    if (!dtype.has_value()) dtype = wanted.dtype;
+    if (!first_input.has_value()) first_input = operand;
+    if (!dtypes[operand].has_value() && !dtypes[*first_input].has_value())
+      AGMM_RETURN_IF_ERROR(CheckOneDtype(tensors, *problem, *first_input, operand));
     for (const auto& [dim, side] : {std::pair(&wanted.row_dim, Side{operand, found.rows, "row"}),
                                     {&wanted.col_dim, Side{operand, found.cols, "column"}}}) {
       const Side& first = sides.emplace(*dim, side).first->second;
@@ -145,6 +158,7 @@ absl::Status Complete(const Tensors& tensors, const std::vector<std::optional<DT
                           text(first), text(side), *dim));
     }
   }
+  const DType dtype = problem->tensors[*first_input].dtype;
   for (size_t i = 0; i < tensors.size(); ++i) {
     Tensor& operand = problem->tensors[i];
     if (operand.row_dim.empty()) {
@@ -154,7 +168,7 @@ absl::Status Complete(const Tensors& tensors, const std::vector<std::optional<DT
     } else {
       operand.rows = sides[operand.row_dim].size;
       operand.cols = sides[operand.col_dim].size;
-      if (problem->Writes(static_cast<Operand>(i))) operand.dtype = dtypes[i].value_or(*dtype);
+      if (problem->Writes(static_cast<Operand>(i))) operand.dtype = dtypes[i].value_or(dtype);
     }
   }
   return Validate(*problem);

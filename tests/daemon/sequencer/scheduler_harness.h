@@ -142,11 +142,11 @@ class SchedulerTest : public ::testing::Test {
   }
 
   uint64_t Create(const std::string& sharding, int64_t rows, int64_t cols,
-                  const v1::Mesh& mesh = MeshOf(2)) {
+                  const v1::Mesh& mesh = MeshOf(2), v1::DType dtype = v1::DTYPE_F32) {
     Answer<v1::Tensor> created;
-    Do([&] {
-      catalog_->CreateTensor({}, TensorRequest("", sharding, rows, cols, mesh), created.reply());
-    });
+    v1::CreateTensorRequest request = TensorRequest("", sharding, rows, cols, mesh);
+    request.mutable_spec()->set_dtype(dtype);
+    Do([&] { catalog_->CreateTensor({}, request, created.reply()); });
     for (const auto& [node, command] : Take(v1::Command::kPlaceTensor))
       Report(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
     return created.Get()->tensor_id();
@@ -168,8 +168,8 @@ class SchedulerTest : public ::testing::Test {
     EXPECT_TRUE(ended.Get().ok());
   }
   uint64_t Ready(const std::string& sharding, int64_t rows, int64_t cols,
-                 const v1::Mesh& mesh = MeshOf(2)) {
-    const uint64_t tensor = Create(sharding, rows, cols, mesh);
+                 const v1::Mesh& mesh = MeshOf(2), v1::DType dtype = v1::DTYPE_F32) {
+    const uint64_t tensor = Create(sharding, rows, cols, mesh, dtype);
     EndWrite(BeginWrite(tensor), true);
     return tensor;
   }

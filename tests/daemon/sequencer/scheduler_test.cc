@@ -2,6 +2,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
@@ -280,6 +281,17 @@ TEST_F(SchedulerTest, TensorsOfOtherDtypesThanTheSpecsAreRefused) {
   const absl::Status mixed = refusal_of("A[M_x, K] * B[K, N_x]:bf16 -> C[M, N_x]");
   EXPECT_EQ(mixed.code(), Code::kInvalidArgument);
   EXPECT_THAT(std::string(mixed.message()), HasSubstr("A is f32 and B is bf16; a product"));
+}
+
+TEST_F(SchedulerTest, InputsWhoseTensorsHaveTwoDtypesAreRefusedByTensor) {
+  Operands3 t = MakeOperands();
+  t.b = Ready("[K, N_x]", 32, 48, MeshOf(2), v1::DTYPE_BF16);
+  const absl::Status status = Submit(Request(t)).status();
+  EXPECT_EQ(status.code(), Code::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr(absl::StrFormat("tensor %d stands for A and is f32, but tensor %d stands "
+                                        "for B and is bf16",
+                                        t.a, t.b)));
 }
 
 TEST_F(SchedulerTest, AJobWaitsForAWriteAdmittedBeforeIt) {
