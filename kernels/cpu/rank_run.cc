@@ -48,7 +48,6 @@ RankRun::RankRun(std::shared_ptr<Monitor> monitor, const Program& program, const
       view = std::make_shared<PackedB>(multiply->full->PackedAt(lanes_[step.lane].packed_b.Get(0)));
     arrived_b_[i] = view;
   }
-  report_.steps.resize(program.steps.size());
   for (const Lane& lane : lanes_) {
     for (const Scratch* scratch : {&lane.chip, &lane.packed_b}) {
       monitor_->counters.scratch_bytes += scratch->bytes();

@@ -59,7 +59,10 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
 }
 
 int64_t CudaExecutor::size_bytes() const {
-  return prepared_ == nullptr ? 0 : SizeBytes(prepared_->program());
+  if (prepared_ == nullptr) return 0;
+  int64_t bytes = SizeBytes(prepared_->program());
+  for (const std::unique_ptr<CudaRun>& run : runs_) bytes += run->size_bytes();
+  return bytes;
 }
 
 std::set<std::string> CudaExecutor::device_paths() const {

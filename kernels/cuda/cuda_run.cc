@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -30,7 +31,16 @@ CudaRun::CudaRun(const CudaPrepared& prepared, const GpuClock& clock,
       clock_(clock),
       work_(prepared, operands_),
       inbox_(std::move(inbox)),
-      lanes_(program_.lanes.size()) {}
+      lanes_(program_.lanes.size()),
+      submitted_(program_.steps.size()) {}
+
+int64_t CudaRun::size_bytes() const {
+  // libstdc++ allocates room for an empty deque.
+  constexpr int64_t kDequeBytes = MallocBytes(512) + MallocBytes(64);
+  return MallocBytes(sizeof(CudaRun)) + MallocBytesOf(lanes_) + MallocBytesOf(report_.steps) +
+         MallocBytes(submitted_.capacity() / 8) +
+         kDequeBytes * static_cast<int64_t>(lanes_.size() + 1);
+}
 
 void CudaRun::Begin(uint64_t epoch, const Operands& operands, CUevent after) {
   absl::Status status = gpu_.health().lost();

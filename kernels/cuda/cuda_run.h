@@ -34,6 +34,8 @@ class CudaRun final : public EpochRun {
   // as a send has it.
   CudaRun(const CudaPrepared& prepared, const GpuClock& clock, std::shared_ptr<GpuInbox> inbox);
 
+  // Returns the memory of the run between epochs.
+  int64_t size_bytes() const;
   // Starts an epoch. Lanes that begin (CudaProgram::begins) will wait for `after`, the end of the
   // rank's last epoch; may be null. The epoch fails for operands that do not lie in the heap.
   void Begin(uint64_t epoch, const Operands& operands, CUevent after);

@@ -17,7 +17,7 @@
 
 namespace agmm {
 
-// Used for one epoch after the other. Guarded like the queue of its device (epoch_queue.h).
+// Runs one epoch at a time, and is reused. Guarded like the queue of its device (epoch_queue.h).
 class EpochRun {
  public:
   // The end of an epoch, as a run's Settle returns it.
@@ -44,7 +44,9 @@ class EpochRun {
 
  protected:
   // The arguments outlive the run.
-  EpochRun(const RankPlan& plan, const Slots& slots) : plan_(plan), slots_(slots) {}
+  EpochRun(const RankPlan& plan, const Slots& slots) : plan_(plan), slots_(slots) {
+    report_.steps.resize(plan.steps().size());  // counted by the size_bytes of each kind
+  }
 
   // Starts a new report. Errors: INVALID_ARGUMENT for operands that do not lie in the heaps.
   absl::Status Start(uint64_t epoch, const Operands& operands);
