@@ -61,9 +61,10 @@ int SharedMappings(pid_t pid) {
   return count;
 }
 
+// Returns the value of a variable of the environment, or `otherwise` if it is unset or empty.
 std::string Setting(const char* name, const char* otherwise) {
   const char* value = std::getenv(name);
-  return value == nullptr ? otherwise : value;
+  return value == nullptr || *value == '\0' ? otherwise : value;
 }
 
 // The combined results of the clients.
