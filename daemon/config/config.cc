@@ -187,8 +187,8 @@ absl::Status ReadDevice(const config::Device& device, const Section& at, Config*
                     "belongs to cuda devices; leave it out");
   AGMM_RETURN_IF_ERROR(
       at.CheckRange("gpu", device.gpu(), 0, kMaxDevices - 1, "give the number of a GPU"));
-  AGMM_RETURN_IF_ERROR(
-      at.CheckRange("threads", device.threads(), 0, kMaxThreads, "leave it out for 1"));
+  AGMM_RETURN_IF_ERROR(at.CheckRange("threads", device.threads(), 0, kMaxThreads,
+                                     "give a number in this range, or leave it out for 1"));
   if (device.heap().empty()) return at.Error("heap", "is missing; write for example \"4GiB\"");
   const absl::StatusOr<int64_t> heap = ParseBytes(device.heap());
   AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
@@ -292,8 +292,8 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
   AGMM_RETURN_IF_ERROR(ReadListen(local, at, config));
   AGMM_RETURN_IF_ERROR(ReadTransport(local, at, config));
   config->secret_file = local.secret();
-  AGMM_RETURN_IF_ERROR(
-      at.CheckRange("sessions", local.sessions(), 0, kMaxSessions, "leave it out for 4096"));
+  AGMM_RETURN_IF_ERROR(at.CheckRange("sessions", local.sessions(), 0, kMaxSessions,
+                                     "give a number in this range, or leave it out for 4096"));
   if (local.sessions() > 0) config->max_sessions = local.sessions();
   if (!local.journal().empty() && local.journal() != kNoJournal && local.journal().front() != '/') {
     return at.Error("journal",
