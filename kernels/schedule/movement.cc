@@ -79,8 +79,6 @@ std::vector<int> Movement::ChunksOf(const Block& block) const {
 
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm) {
-  // More hops than daemons plan are not counted one by one, because that takes too long.
-  constexpr double kMostHops = 1 << 17;
   const auto received_in = [&](int rows, int cols) {
     double chunks = 0;
     for (const ChunkCount& count : CountChunks(demand.has, demand.needs, rows, cols))
@@ -90,7 +88,7 @@ double CountCopies(const Problem& problem, const Topology& topology, const Deman
   if (!demand.travels) return 0;
   const bool in_place = IsReadInPlace(demand, algorithm);
   if (in_place && !algorithm.one_a_node) return 0;  // on one node, nothing is copied
-  if (!in_place || received_in(1, 1) > kMostHops)
+  if (!in_place || received_in(1, 1) > kMostCountedHops)
     return received_in(demand.pieces.rows, demand.pieces.cols);
   // The pieces of a cell of the grid have the same ranks, so they have as many copies.
   Demand whole = demand;

@@ -58,8 +58,11 @@ class Movement {
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm);
 
-// Returns the number of hops of a Movement that are not read in place. Counts all hops if there are
-// more than daemons plan. Floating-point, because hostile options give more than 64 bits can count.
+// More hops are not counted one by one, because that takes too long and no daemon plans them.
+inline constexpr int64_t kMostCountedHops = 1 << 17;
+// Returns the number of hops of a Movement that are not read in place; counts all hops if there are
+// more than kMostCountedHops. Floating-point, because hostile options give more than 64 bits can
+// count.
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm);
 
