@@ -30,7 +30,8 @@ constexpr size_t kMaxBaselines = 4096;
 
 bool NeedsWorkspace(const Job& job) { return job.plan->planned.workspace_bytes > 0; }
 
-// Returns true if one job writes a tensor that the other reads, or writes on another plan.
+// Returns true if one job writes a tensor that the other reads, or if both write it on different
+// plans.
 bool InConflict(const Job& a, const Job& b) {
   for (const Binding& mine : a.spec.bindings) {
     for (const Binding& theirs : b.spec.bindings) {
@@ -134,8 +135,8 @@ void Launches::SetRunning(Job* job, const std::string& message) {
   parts_.history->AddEvent(job, v1::Job::STATE_RUNNING, message);
 }
 
-// A job is launched before earlier jobs have ended, because each rank runs its launches in order,
-// except
+// A job is launched before earlier jobs have ended, because each rank runs its launches in order.
+// Exceptions:
 // - where one reads a tensor that the other writes, because the reader must know how the writer
 //   ended;
 // - where another plan writes the same tensor, because a requeued launch would come after it;

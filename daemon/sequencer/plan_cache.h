@@ -40,8 +40,8 @@ struct PreparedPlan {
   std::set<int> preparing;             // nodes that have not answered PreparePlan
   absl::Status error;                  // the reason why it cannot be prepared
   bool sent = false;                   // PreparePlan has been sent to the nodes
-  bool retired =
-      false;  // out of the cache; exists until no job holds it and all nodes have answered
+  // Out of the cache. Exists until no job holds it and all nodes have answered.
+  bool retired = false;
   uint64_t next_epoch = 1;
   int users = 0;     // jobs that hold it
   int launched = 0;  // users that are launched and have not ended on every node

@@ -11,7 +11,8 @@ namespace agmm {
 
 std::string RandomBytes(int count) {
   std::string bytes(count, '\0');
-  // Without random names a stale message could be mistaken for a new one.
+  // Gives at most 256 bytes; callers want up to 32. Without random names a stale message could be
+  // mistaken for a new one.
   if (getentropy(bytes.data(), bytes.size()) != 0) std::abort();
   return bytes;
 }

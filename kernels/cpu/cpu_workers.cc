@@ -54,7 +54,7 @@ absl::Status CpuWorkers::Reserve(const ScratchNeed& need) {
   reserved_ = 0;
   short_ = false;
   monitor_->WakeAll();
-  monitor_->obeyed.wait(lock, [this] { return reserved_ == threads_; });
+  monitor_->worker_changed.wait(lock, [this] { return reserved_ == threads_; });
   if (!short_) return absl::OkStatus();
   // The workers that allocated it keep it; the others keep their old scratch.
   need_ = before;
@@ -75,7 +75,7 @@ void CpuWorkers::TakeScratch(GemmWorker& worker) {
   monitor_->counters.scratch_bytes += worker.scratch_bytes() - bytes;
   monitor_->counters.allocations += worker.allocations() - allocations;
   worker.needs_met = needs_;
-  if (++reserved_ == threads_) monitor_->obeyed.notify_all();
+  if (++reserved_ == threads_) monitor_->worker_changed.notify_all();
 }
 
 void CpuWorkers::Push(CpuEpochs::Launch launch) {
@@ -107,7 +107,7 @@ void CpuWorkers::Lend(ProgressEngine* progress) {
   std::unique_lock lock(monitor_->mutex);
   lent_to_ = progress;
   monitor_->WakeAll();
-  if (progress == nullptr) monitor_->obeyed.wait(lock, [this] { return !seated_; });
+  if (progress == nullptr) monitor_->worker_changed.wait(lock, [this] { return !seated_; });
 }
 
 void CpuWorkers::Work(int index) {
@@ -151,7 +151,7 @@ void CpuWorkers::LeaveSeat(Worker& worker) {
   worker.seat->Leave();
   worker.seat = nullptr;
   seated_ = false;
-  monitor_->obeyed.notify_all();
+  monitor_->worker_changed.notify_all();
 }
 
 void CpuWorkers::Advance(CpuEpochs::Launch& launch, Worker& worker,

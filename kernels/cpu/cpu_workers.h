@@ -1,6 +1,6 @@
 // The workers of one device, which run the tasks of its epochs. An epoch begins when the earlier
-// epoch in progress is over and its `done` has returned; epochs that never begin may be reported
-// before. Verify proves schedules for this launch order.
+// epoch in progress is over and its `done` has returned. An epoch that will never begin is reported
+// without waiting for the epochs in front of it. Verify proves schedules for this launch order.
 #pragma once
 
 #include <cstdint>

@@ -24,10 +24,10 @@ namespace agmm {
 struct Monitor {
   std::mutex mutex;
   DeviceCounters counters;
-  std::condition_variable wake;      // a launch may be ready, over or cancelled: WakeOne, WakeAll
-  std::condition_variable obeyed;    // a worker has tried to take scratch, or has left a seat
-  ProgressEngine* driven = nullptr;  // driven by a worker while it waits
-  std::atomic<bool> stirred{false};  // makes that worker return from it
+  std::condition_variable wake;            // a launch may be ready, over or cancelled: see below
+  std::condition_variable worker_changed;  // a worker has tried to take scratch, or has left a seat
+  ProgressEngine* driven = nullptr;        // driven by a worker while it waits
+  std::atomic<bool> stirred{false};        // makes that worker return from it
 
   // Requires the mutex. Both wake the worker that drives.
   void WakeOne() { wake.notify_one(), Stir(); }

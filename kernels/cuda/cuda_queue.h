@@ -21,7 +21,8 @@ namespace agmm {
 
 using CudaEpochs = EpochQueue<CudaRun>;
 
-// Any thread may call the public methods except TakeTurn. They post to the GPU's thread.
+// Any thread may call the public methods except TakeTurn. Push, Cancel and Observe post to the
+// GPU's thread.
 class CudaQueue final : public GpuTenant {
  public:
   static absl::StatusOr<std::unique_ptr<CudaQueue>> Create(std::shared_ptr<Gpu> gpu);
