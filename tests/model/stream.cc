@@ -14,7 +14,7 @@ namespace {
 Machine* made = nullptr;
 
 // While a history is recorded, work begins once nothing has been submitted for this time.
-constexpr std::chrono::milliseconds kQuiet(10);
+constexpr std::chrono::milliseconds kQuiet(1);
 
 // Runs after the destructors of the program, because this library was loaded by it.
 [[gnu::destructor]] void AtExit() {

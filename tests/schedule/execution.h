@@ -8,6 +8,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <vector>
 
@@ -55,6 +56,15 @@ class Execution {
       for (int s = 0; s < static_cast<int>(schedule_.ranks[rank].size()); ++s) {
         state.lanes[schedule_.ranks[rank][s].lane].steps.push_back(s);
       }
+      state.waits.resize(schedule_.ranks[rank].size());
+      for (int s = 0; s < static_cast<int>(state.waits.size()); ++s) {
+        const Step& step = schedule_.ranks[rank][s];
+        const auto* transfer = std::get_if<Transfer>(&step.op);
+        // A multiply that carries transfers starts with them.
+        for (const int at : {s, transfer == nullptr ? -1 : transfer->carrier})
+          if (at >= 0)
+            state.waits[at].insert(state.waits[at].end(), step.waits.begin(), step.waits.end());
+      }
       const std::vector<bool> relays = RelayLanes(schedule_.ranks[rank], rank);
       for (int lane = 0; lane < static_cast<int>(state.lanes.size()); ++lane) {
         if (state.lanes[lane].steps.empty()) continue;
@@ -71,23 +81,10 @@ class Execution {
 
   Outcome Run() {
     environments_left_ = static_cast<int>(ranks_.size());
-    std::vector<size_t> able;
     while (environments_left_ > 0) {
-      able.clear();
-      for (size_t i = 0; i < tasks_.size(); ++i) {
-        if (CanAct(tasks_[i])) able.push_back(i);
-      }
-      if (able.empty()) return Outcome::kHang;
-      size_t chosen = able[0];
-      if (strategy_.walk) {
-        chosen = able[random_() % able.size()];
-      } else {
-        int64_t best = INT64_MIN;
-        for (size_t i : able) {
-          if (tasks_[i].priority > best) best = tasks_[i].priority, chosen = i;
-        }
-      }
-      Act(chosen);
+      const std::optional<size_t> chosen = strategy_.walk ? AnyTask() : FirstTask();
+      if (!chosen) return Outcome::kHang;
+      Act(*chosen);
       if (wrong_) return Outcome::kWrong;
       std::erase_if(tasks_, [](const Task& task) { return task.over; });
     }
@@ -95,6 +92,24 @@ class Execution {
   }
 
  private:
+  // Returns any task that can act, or nothing.
+  std::optional<size_t> AnyTask() {
+    able_.clear();
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      if (CanAct(tasks_[i])) able_.push_back(i);
+    }
+    if (able_.empty()) return std::nullopt;
+    return able_[random_() % able_.size()];
+  }
+  // Returns the task of the highest priority that can act, or nothing.
+  std::optional<size_t> FirstTask() const {
+    std::optional<size_t> first;
+    for (size_t i = 0; i < tasks_.size(); ++i) {
+      if ((!first || tasks_[i].priority > tasks_[*first].priority) && CanAct(tasks_[i])) first = i;
+    }
+    return first;
+  }
+
   // The environment's actions, two pieces each, in this order.
   enum { kCheckC = 0, kPoisonC = 2, kWriteInputs = 4, kLaunch = 8 };
 
@@ -125,8 +140,9 @@ class Execution {
     std::map<Buffer, std::vector<float>> memory;
     std::vector<int> slots;
     std::vector<Lane> lanes;
-    int launched = 0;                    // epochs
-    int busy_lanes = 0, lanes_left = 0;  // without relay lanes
+    std::vector<std::vector<Wait>> waits;  // that the start of a step needs, by step
+    int launched = 0;                      // epochs
+    int busy_lanes = 0, lanes_left = 0;    // without relay lanes
   };
   static constexpr int kPieces = 2, kRelayEpochsAhead = 3;
 
@@ -171,27 +187,18 @@ class Execution {
       case TaskKind::kEnvironment: return task.id.epoch == 1 || rank.lanes_left == 0;
       case TaskKind::kStep: break;
     }
-    const Step& step = StepOf(task.id);
     if (!task.running) {
       // A device may run several epochs at once, and a relay lane need not wait for its rank's
       // epoch.
       const int ahead = rank.lanes[task.lane].relay ? kRelayEpochsAhead : 0;
       if (rank.launched + ahead < task.id.epoch) return false;
-      const auto holds = [&](const Wait& wait) {
+      const std::vector<Wait>& waits = rank.waits[task.id.step];
+      return std::all_of(waits.begin(), waits.end(), [&](const Wait& wait) {
         return ranks_[wait.slot.rank].slots[wait.slot.index] >= task.id.epoch - wait.lag;
-      };
-      if (!std::all_of(step.waits.begin(), step.waits.end(), holds)) return false;
-      // A multiply that carries transfers starts with them.
-      for (const Step& other : schedule_.ranks[task.id.rank]) {
-        const auto* transfer = std::get_if<Transfer>(&other.op);
-        if (transfer != nullptr && transfer->carrier == task.id.step &&
-            !std::all_of(other.waits.begin(), other.waits.end(), holds))
-          return false;
-      }
-      return true;
+      });
     }
     for (int i = 0; i < static_cast<int>(task.copies.size()); ++i) {
-      const bool remote = std::get<Transfer>(step.op).to[i].rank != task.id.rank;
+      const bool remote = std::get<Transfer>(StepOf(task.id).op).to[i].rank != task.id.rank;
       if (task.copies[i]->read < kPieces) return false;
       if (!remote && task.copies[i]->written < kPieces) return false;
     }
@@ -367,6 +374,7 @@ class Execution {
   std::mt19937_64 random_;
   std::vector<RankState> ranks_;
   std::vector<Task> tasks_;
+  std::vector<size_t> able_;  // of AnyTask, kept for its memory
   int environments_left_ = 0;
   bool wrong_ = false;
 };
