@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # Installs the packages that agmm needs for its build, tests and demo: the distribution's packages
 # (tested on Debian 12), and UCX from PyPI. Needs root or sudo. Exits at once if everything is
-# installed. --long adds the packages for tests/run.sh --long; --bench adds the programs with which
-# tests/bench/run.sh compares agmm.
+# installed. --bench adds the programs with which tests/bench/run.sh compares agmm.
 set -euo pipefail
 
+# clang-16 compiles the tests with the address sanitizer, and the fuzzers; clang 14 has no _Float16.
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev require it; agmm does not use it.
 packages=(
   g++ cmake ninja-build ccache pkg-config
@@ -12,7 +12,7 @@ packages=(
   libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd binutils patchelf
+  clang-16 libclang-rt-16-dev libomp-16-dev clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd binutils patchelf
 )
 
 # Debian's UCX 1.13 ends the process when a peer that was cut off comes back
@@ -24,8 +24,6 @@ ucx_hashes=(
 )
 ucx_folder=/opt/agmm # CMakeLists.txt looks in its subfolder libucx
 
-# The fuzzers use libFuzzer, and clang 14 has no _Float16.
-if [[ ${1:-} == --long ]]; then packages+=(clang-16 libclang-rt-16-dev libomp-16-dev); fi
 if [[ ${1:-} == --bench ]]; then packages+=(openmpi-bin libopenmpi-dev); fi
 
 fail() {

@@ -161,7 +161,8 @@ void AddFigures(const v1::Job& job, Fields* fields) {
 
 // "0.15/s", "3200/s".
 std::string RateText(double epoch_us) {
-  return absl::StrFormat(epoch_us < 1e4 ? "%.0f/s" : "%.2g/s", 1e6 / epoch_us);
+  return epoch_us < 1e4 ? absl::StrFormat("%.0f/s", 1e6 / epoch_us)
+                        : absl::StrFormat("%.2g/s", 1e6 / epoch_us);
 }
 
 std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }

@@ -159,9 +159,9 @@ absl::StatusOr<v1::Job> AwaitJob(Connection* connection, const Id& job, int64_t 
 // Describes the job's state by the record in CancelJob's answer.
 std::string CancelText(const v1::Job& job) {
   if (!HasEnded(job)) return absl::StrFormat("job %d is being cancelled", job.job_id());
-  return absl::StrFormat(
-      job.state() == v1::Job::STATE_CANCELLED ? "job %d is cancelled" : "job %d had already %s",
-      job.job_id(), EnumName(job.state()));
+  if (job.state() == v1::Job::STATE_CANCELLED)
+    return absl::StrFormat("job %d is cancelled", job.job_id());
+  return absl::StrFormat("job %d had already %s", job.job_id(), EnumName(job.state()));
 }
 
 // Prints the job's events as they happen and returns the ended job. Ctrl-C cancels it.

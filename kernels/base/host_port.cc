@@ -39,7 +39,8 @@ bool IsNameCharacter(char c) { return absl::ascii_isalnum(c) || c == '-' || c ==
 }  // namespace
 
 std::string HostPort::ToString() const {
-  return absl::StrFormat(absl::StrContains(host, ':') ? "[%s]:%d" : "%s:%d", host, port);
+  return absl::StrContains(host, ':') ? absl::StrFormat("[%s]:%d", host, port)
+                                      : absl::StrFormat("%s:%d", host, port);
 }
 
 absl::StatusOr<std::string> ParseHost(absl::string_view text) {

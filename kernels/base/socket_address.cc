@@ -74,7 +74,8 @@ std::string SocketAddress::ip() const {
 }
 
 std::string SocketAddress::ToString() const {
-  return absl::StrFormat(bytes.ss_family == AF_INET6 ? "[%s]:%d" : "%s:%d", ip(), port());
+  return bytes.ss_family == AF_INET6 ? absl::StrFormat("[%s]:%d", ip(), port())
+                                     : absl::StrFormat("%s:%d", ip(), port());
 }
 
 }  // namespace agmm

@@ -261,20 +261,20 @@ absl::Status Matmul::NotPacked(ConstMatrix b, const std::exception& error) const
 
 absl::StatusOr<std::shared_ptr<const Matmul>> GemmLibrary::Get(const Matmul::Key& key) {
   std::lock_guard lock(mutex_);
-  auto [it, added] = matmuls_.try_emplace(key);
-  if (auto held = it->second.lock()) return held;
+  std::weak_ptr<const Matmul>& known = matmuls_[key];
+  if (auto held = known.lock()) return held;
   std::erase_if(matmuls_,
                 [&](const auto& entry) { return entry.first != key && entry.second.expired(); });
   if (key.kernel == GemmKernel::kTiles) {
     std::shared_ptr<const Matmul> made(new Matmul(key));
-    it->second = made;
+    known = made;
     return made;
   }
   try {
     return WithOneThread([&] {
       const dnnl::memory::desc layout = FullPiece(key.n, key.k, key.kernel).weights_desc();
       std::shared_ptr<const Matmul> made(new Matmul(key, Describe(key, layout), workers_));
-      it->second = made;
+      known = made;
       return made;
     });
   } catch (const dnnl::error& error) {

@@ -52,7 +52,8 @@ absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands&
     a = dense;
   }
   const int64_t sum_pitch = op.n * SizeOf(DType::kF32);
-  const Matrix on_chip{chip + piece.row * sum_pitch, sum_pitch, DType::kF32};
+  std::byte* const rows = chip == nullptr ? nullptr : chip + piece.row * sum_pitch;
+  const Matrix on_chip{rows, sum_pitch, DType::kF32};
   // The places of the sum so far, of the result, and of the matmul's sum.
   const Matrix acc = op.has_acc ? MatrixAt(op.acc, operands, piece.row) : on_chip;
   const Matrix result = op.finish ? MatrixAt(op.out, operands, piece.row) : acc;
