@@ -249,8 +249,8 @@ void Notify(absl::string_view state, absl::string_view text) {
 }
 
 // Ends the process if the stop takes too long. Uses a signal, because a daemon that cannot start a
-// thread is the one whose stop may hang. Calls the kernel, because sanitizers replace _exit by
-// their search for leaks, and the threads of a stop that did not end are none.
+// thread is the one whose stop may hang. Asks the kernel, because the thread sanitizer's _exit
+// would report the threads that still run as leaks.
 void LimitStop() {
   std::signal(SIGALRM, [](int) {
     constexpr char kText[] = "agmmd: the stop took longer than 2 s; exiting anyway\n";
