@@ -16,7 +16,7 @@ bool MultipleBetween(int64_t low, int64_t high, int64_t pitch, int64_t first, in
   return std::max(first, FloorDiv(low, pitch) + 1) <= std::min(last, FloorDiv(high - 1, pitch));
 }
 
-// Makes one row of rows without a gap between them.
+// Merges rows that have no gap between them into one row.
 Footprint Merged(Footprint f) {
   if (f.rows == 1 || f.pitch == f.width) f = {f.offset, f.rows * f.width, 1, f.rows * f.width};
   return f;
@@ -30,7 +30,7 @@ Footprint FootprintOf(const Block& block, const Place& place) {
 
 Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Place& place) {
   Footprint footprint = FootprintOf(block, place);
-  // Rows begin at multiples of kRowAlignBytes; a block may begin within one.
+  // Rounds up the end, not the width, because a block may begin in the middle of an aligned row.
   if (OwnsPadding(problem, block, place))
     footprint.width =
         RoundUp(footprint.offset + footprint.width, kRowAlignBytes) - footprint.offset;
@@ -41,7 +41,7 @@ bool Overlap(const Footprint& first, const Footprint& second) {
   Footprint a = Merged(first), b = Merged(second);
   if (a.end() <= b.offset || b.end() <= a.offset) return false;
   if (a.pitch == b.pitch) {
-    // Row i of a and row j of b meet where (i - j) * pitch is within a row of b.offset - a.offset.
+    // Row i of a and row j of b overlap if delta - a.width < (i - j) * pitch < delta + b.width.
     const int64_t delta = b.offset - a.offset;
     return MultipleBetween(delta - a.width, delta + b.width, a.pitch, 1 - b.rows, a.rows - 1);
   }

@@ -23,7 +23,7 @@ Footprint PaddedFootprintOf(const Problem& problem, const Block& block, const Pl
 // Returns true if two footprints in one buffer share a byte. Exact.
 bool Overlap(const Footprint& a, const Footprint& b);
 
-// One read or write of a step. Executors may do all accesses of a step at the same time.
+// One read or write of a step. An executor may perform all accesses of a step concurrently.
 struct Access {
   Rank rank = 0;  // of the step
   int step = 0;
@@ -38,8 +38,8 @@ absl::InlinedVector<Access, 4> AccessesOf(const Step& step, Rank rank, int index
 // Returns the bytes that it touches; for a write, with the padding that the place owns.
 Footprint FootprintOf(const Problem& problem, const Access& access);
 
-// Bytes that other ranks receive from a rank's memory in one epoch, by the receivers' place: in its
-// own island, in other islands of its node, and on other nodes.
+// Bytes that other ranks receive from a rank's memory in one epoch: ranks of its own island, of
+// other islands of its node, and of other nodes.
 struct Traffic {
   int64_t own_island = 0, other_islands = 0, other_nodes = 0;
   int64_t own_node() const { return own_island + other_islands; }

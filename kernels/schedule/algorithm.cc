@@ -6,9 +6,9 @@ namespace agmm {
 
 const std::vector<Algorithm>& Algorithms() {
   static const auto* const all = new std::vector<Algorithm>{
-      // The unfused baseline. Anything slower than the whole operand in one block and one multiply
-      // would make the others look better, and so would a gather that crosses between nodes more
-      // often than necessary.
+      // The unfused baseline: gathers the whole operand into one block and multiplies once. It
+      // crosses between nodes as rarely as possible, because a slow baseline would make the others
+      // look better.
       {"serial", HierarchicalRoute, Arrivals::kContiguous, 1, /*one_a_node=*/true},
       {"ring", RingRoute},
       {"bidirectional_ring", BidirectionalRingRoute},

@@ -12,8 +12,8 @@ namespace agmm {
 // The places of the inputs' chunks at the ranks that receive them.
 enum class Arrivals {
   kPlaces,      // each in a place of the workspace
-  kContiguous,  // the whole operand in one block, own shards too, for a single multiply
-  kInPlace,     // not copied within a node, but read in place
+  kContiguous,  // the whole operand in one block, with the rank's own shard, for one multiply
+  kInPlace,     // read in place if the rank can load them, else copied to a place
 };
 
 struct Algorithm {
@@ -21,8 +21,8 @@ struct Algorithm {
   Route route = nullptr;
   Arrivals arrivals = Arrivals::kPlaces;
   int pieces = 1;  // pieces of each requested chunk; 2 if the halves take different routes
-  // If several ranks have a chunk, a node gets it from one of them, instead of each of its ranks
-  // from the nearest.
+  // True: a node without a holder of a chunk gets it from one holder. False: each of its ranks gets
+  // it from the nearest holder.
   bool one_a_node = false;
 };
 

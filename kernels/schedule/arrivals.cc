@@ -18,13 +18,13 @@ std::vector<std::vector<int>> HopsBy(const Movement& movement, Rank Movement::Ch
   return by_rank;
 }
 
-// Lets the copies that reach each rank share places of one size in turn. A rank has `places`
-// places, or more if a chunk is passed on so late that the next one cannot wait for its place. A
-// send waits only for multiplies of chunks that arrive before its own chunk, and for hops of
-// earlier steps, so ranks never wait for each other in a circle.
+// Lets the copies that arrive at a rank take turns in places of equal size. A rank has `places`
+// places, or more if it forwards a chunk too late for the next one to wait for its place. A send
+// waits only for multiplies of chunks that arrive before its own chunk, and for hops of earlier
+// steps, so ranks never wait for each other in a cycle.
 void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Resources& resources,
                std::vector<PlacedChunk>& arrivals) {
-  std::vector<int> passed_on(arrivals.size(), 0);  // the last step in which an arrival is sent on
+  std::vector<int> passed_on(arrivals.size(), 0);  // the last step that forwards an arrival
   for (const Movement::ChunkHop& hop : movement.hops()) {
     const int held = movement.ArrivalAt(hop.from, hop.chunk);
     if (held >= 0) passed_on[held] = std::max(passed_on[held], hop.step);

@@ -33,10 +33,11 @@ struct PlacedChunk {
   int reads = -1;
   // Raised at the receiver. Unused if a shard is read in place.
   Slot arrived;
-  // The hop whose sender waits until this one has been read, in this epoch or (lag 1) in the next.
+  // The next hop into the same place, in this epoch or (lag 1) in the next. Its sender waits until
+  // this arrival has been read.
   int next = -1, lag = 1;
-  // One for each reader, at the sender of `next`. Empty in a shard, because it is written only once
-  // in an epoch.
+  // One for each reader, at the sender of `next`. Empty in a shard, because a shard is written only
+  // once in an epoch.
   std::vector<Slot> credits;
   size_t granted = 0;  // credits that readers have taken
 };

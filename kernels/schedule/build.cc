@@ -50,8 +50,8 @@ struct Readers {
   int first = 0, last = 0;
 };
 
-// Returns the part of a contiguous operand that travels which its rank copies from its shard, or
-// to its shard if the operand is the result; may be empty.
+// Returns the part of a contiguous operand that its rank copies from its shard or, of the result,
+// to its shard; may be empty. The operand travels.
 Block OwnCopy(const Problem& problem, Operand operand, const LocalProduct& part, Rank rank) {
   const Block whole = NeededBlock(problem, operand, part);
   const Block own = Intersect(whole, ShardBlock(problem, operand, rank));
@@ -146,7 +146,7 @@ class Builder {
                        block);
   }
 
-  // Returns true if one multiply computes the whole result, and not chunk after chunk.
+  // Returns true if the result travels and one multiply computes all of a rank's part.
   bool MakesWhole(const Placed& result) const {
     return options_.arrivals == Arrivals::kContiguous && result.movement.travels();
   }
@@ -216,7 +216,7 @@ class Builder {
     }
     if (!MakesWhole(result) || cells.empty()) return;
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
-    // After its single multiply, the rank copies its part of the shard.
+    // After its single multiply, the rank copies its own part of the result to its shard.
     const Block own = OwnCopy(problem_, result.movement.operand(), work_.parts[rank], rank);
     if (own.empty()) return;
     mine.computes.push_back(
@@ -361,7 +361,7 @@ class Builder {
     sender.others.push_back(std::move(step));
   }
 
-  // Adds joins that tell other ranks of the node about arrivals that they read in place.
+  // Adds joins that signal arrivals to the other ranks that read them in place.
   void AddReaderJoins(const Placed& input) {
     std::map<int, Step> joins;  // by arrival
     for (const PlacedChunk& arrival : input.arrivals) {

@@ -10,8 +10,8 @@ namespace agmm {
 
 struct BuildOptions {
   Arrivals arrivals = Arrivals::kPlaces;
-  // The maximum number of arrivals that a rank holds at a time; 0: all. If it is not 0, only one
-  // input may travel, and its chunks must be used in the order of their arrival.
+  // The number of arrivals for which a rank has places, unless they need more; 0: all. If it is not
+  // 0, only one input may travel, and its chunks must be used in the order of their arrival.
   int places = 0;
   bool carried = false;  // sends name the multiply that reads the same tiles
 };

@@ -1,5 +1,5 @@
-// The multiplies of a rank, each for a block of C and a slice of K, in the order of the last
-// arrivals that the blocks wait for; and which of them can carry sends.
+// The multiplies of a rank, each for a block of C and a slice of K, and which of them can carry
+// sends. Blocks are in the order of the last arrival that each waits for.
 #pragma once
 
 #include <cstdint>
@@ -44,8 +44,8 @@ enum class Taking {
   kByArrival,  // in the order in which chunks arrive, with sums of several slices in the workspace
 };
 
-// The multiplies of `rank`, which computes `part`. `movements` has one for each operand; `cuts` are
-// those of its chunks, or none for Taking::kWhole.
+// The multiplies of `rank`, which computes `part`. `movements` has one for each operand; `cuts`: by
+// the chunks of all operands that travel; none for Taking::kWhole.
 std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& movements,
                           const Cuts& cuts, Taking taking, const LocalProduct& part, Rank rank);
 
@@ -59,7 +59,7 @@ using Carriers = absl::flat_hash_map<std::pair<Operand, int>, int>;
 
 // Returns the cells that can carry sends. The first multiply of a chunk can carry the chunk's send
 // if no tile pass up to this multiply waits for a chunk that arrives in a later step. Therefore
-// ranks never wait for each other in a circle. `cells`: all cells of `rank`, in their order.
+// ranks never wait for each other in a cycle. `cells`: all cells of `rank`, in their order.
 Carriers CarriersOf(const std::vector<Movement>& movements, const std::vector<Cell>& cells,
                     Rank rank);
 

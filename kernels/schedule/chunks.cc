@@ -8,7 +8,7 @@
 namespace agmm {
 namespace {
 
-// The cuts of one dimension: the cells between all ends of the ranges, each in `pieces`.
+// The cuts of one dimension. Cells lie between neighbouring ends of blocks; each is cut in pieces.
 struct Line {
   std::vector<int64_t> ends;  // of cells, ascending
   std::vector<Range> cuts;
@@ -56,7 +56,7 @@ std::tuple<bool, bool, int, int> Distance(const Mesh& mesh, const Topology& topo
           (holder - rank + mesh.size()) % mesh.size()};
 }
 
-// `cell` decides which of the ranks of a node stands for them, so that holders take turns.
+// `cell` decides which rank's nearest holder sends to a node, so that holders take turns.
 std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
                               const std::vector<Rank>& holders, const std::vector<Rank>& needers,
                               bool one_a_node, size_t cell) {

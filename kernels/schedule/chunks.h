@@ -1,6 +1,6 @@
-// The pieces in which an operand travels: the common refinement of the blocks that ranks have and
-// the blocks that they need, in rectangles, cut further by the options. It also covers ragged cuts
-// that do not nest and shards in another order, without special cases.
+// The pieces in which an operand travels: the rectangles of the common refinement of the blocks
+// that ranks have and the blocks that they need, cut further by the options. Ragged cuts that do
+// not nest and shards in another order need no special cases.
 #pragma once
 
 #include <vector>
@@ -24,13 +24,12 @@ struct Chunk {
 // Disjoint blocks.
 using Blocks = std::vector<Block>;
 
-// The cuts of both dimensions at all ends of the blocks, and between those in near-equal pieces.
-// `has`, `needs`: by rank; blocks may be empty.
+// The cuts of both dimensions, at all ends of the blocks, and between them into near-equal pieces.
 struct Grid {
   std::vector<Range> rows, cols;
 
   int64_t size() const { return static_cast<int64_t>(rows.size() * cols.size()); }
-  // The indices of the rows, or of the columns, of a block whose ends are cuts.
+  // Returns the indices of `cuts` inside `range`, which begins and ends at cuts.
   static Range Within(const std::vector<Range>& cuts, const Range& range);
 };
 // All chunks of an operand, by rows and then by columns.
@@ -42,17 +41,17 @@ struct Chunks {
   int IndexOf(int row, int col) const { return row * static_cast<int>(grid.cols.size()) + col; }
 };
 
+// `has`, `needs`: by rank; blocks may be empty.
 Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int row_pieces,
             int col_pieces);
 
 // Time and memory are proportional to the chunks, and to the number that each rank has and needs.
-// `one_a_node`: ranks of a node without the chunk get it from one source, instead of each from its
-// nearest.
+// `one_a_node`: as in Algorithm.
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
               const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node);
 
 // For the chunks that Refine would make: the number that a rank receives, and the number that it
-// holds or receives.
+// needs, received or its own.
 struct ChunkCount {
   int64_t received = 0, read = 0;
 };

@@ -1,4 +1,4 @@
-// Exact answers about an order: for some of the chains, the position of each before each node.
+// Vector clocks of an order: the positions that some of the chains have reached before each node.
 #pragma once
 
 #include <cstdint>
@@ -34,11 +34,11 @@ class Clocks {
   struct Edge {
     int row = 0, lag = 0;       // of the gate
     int chain = 0, length = 0;  // of one epoch, in positions
-    int position = 0;           // behind it, in epoch 0
+    int position = 0;           // just after the gate, in epoch 0
   };
 
-  // Rows are in the order of the sequence, after the environments, so most gates are shortly before
-  // their node.
+  // Environments have the first rows. Steps follow in the order of the sequence, so most gates are
+  // a few rows before their node.
   int RowOf(int index) const {
     const int place = order_.PlaceOf(index);
     return place < 0 ? order_.RankOf(index) : ranks_ + place;

@@ -1,6 +1,6 @@
 // Every schedule has one smallest set of waits with the same order of accesses: the transitive
-// reduction of its graph. Each wait in it is the only one that gives some order, so Verify finds a
-// fault if any is dropped.
+// reduction of its graph. Each wait in it is needed for some order, so Verify finds a fault if any
+// is dropped.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -46,8 +46,8 @@ bool IsOneSend(const Step& step, Rank rank) {
   return transfer != nullptr && transfer->to.size() == 1 && transfer->to[0].rank != rank;
 }
 
-// Finds gates of a node of epoch 1, where a lag of 1 has a source, that come before another one of
-// them.
+// Finds the gates of a node that come before another gate of that node. The node is in epoch 1,
+// because only there a gate of lag 1 has a source.
 class EarlierGates {
  public:
   using Gates = absl::Span<const Order::Gate>;
@@ -104,7 +104,7 @@ class EarlierGates {
     const int arrival = sends_[gate.index];
     return arrival >= 0 && HasArrived(arrival, node.epoch, before, at);
   }
-  // An arrival is before the steps that wait for it.
+  // An arrival comes before the steps that wait for it, so it has happened once one starts.
   bool HasArrived(int arrival, int epoch, const int32_t* before, const int32_t* at) const {
     const auto waiters = order_.WaitersOf(arrival);
     return std::any_of(waiters.begin(), waiters.end(), [&](const Order::Waiter& waiter) {
@@ -114,8 +114,8 @@ class EarlierGates {
       return std::max(before[c], at[c]) > order_.StartOf(step);
     });
   }
-  // Returns true if the gate is the join with which a rank's epoch begins, and another gate is
-  // behind that beginning. Of two such joins the first one stays.
+  // Returns true if the gate is a join that begins a rank's epoch, and another gate comes after
+  // that beginning. Of two such joins, the first one stays.
   bool BeginsEarlier(Gates gates, int i) const {
     const Order::Gate& gate = gates[i];
     if (gate.arrival >= 0 || !is_entry_[gate.index]) return false;
@@ -152,7 +152,7 @@ class EarlierGates {
 };
 
 // Finds waits that others imply: a wait that comes before another gate of every step that it gates,
-// and all but one of the same waits. The order of the steps does not change without them.
+// and all but one of equal waits. Removing them does not change the order of the steps.
 class Reduction {
  public:
   Reduction(const Schedule& schedule, const Order& order)
@@ -190,8 +190,8 @@ class Reduction {
     return order_.FirstGate(order_.NodeOf({rank, step}).index) + 1;
   }
 
-  // Adds the gates of the end of the rank's epoch if a lane ends with an idle join. Instead of idle
-  // joins they are the joins' gates, whose order no removed wait changes.
+  // Adds the gates of the end of the rank's epoch if a lane ends with an idle join. The gates of an
+  // idle join replace the join, because removing waits does not change their order.
   void AddEnd(Rank rank) {
     const int begin = static_cast<int>(gates_.size());
     std::vector<WaitAtEnd> waits;
@@ -231,7 +231,7 @@ class Reduction {
     }
   }
 
-  // Returns true if a gate of the list comes before another one of it, or is a duplicate.
+  // Returns true if a gate comes before another one in the list, or equals one that is not removed.
   bool IsImplied(int gate, const List& list) const {
     if (earlier_[gate]) return true;
     for (int i = list.begin; i < list.end; ++i)
@@ -283,8 +283,8 @@ class Reduction {
   std::vector<WaitAtEnd> waits_at_end_;
 };
 
-// Returns true if a join lost its last wait: it may then begin its rank's epoch, and be implied
-// itself.
+// Returns true if a join lost its last wait. It may then begin its rank's epoch, and other gates
+// may imply it.
 bool RemoveImpliedWaits(Schedule& schedule, const Order& order) {
   const Reduction reduction(schedule, order);
   bool freed = false;

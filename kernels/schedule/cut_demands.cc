@@ -9,8 +9,8 @@
 namespace agmm {
 namespace {
 
-// Shrinks each rank's part to the blocks that the rank computes. With replicas, some ranks compute
-// blocks for others, and some do not.
+// Shrinks each rank's part to the bounding box of the blocks that the rank computes. With replicas,
+// some ranks compute blocks for others, and some do not.
 void Shrink(const Problem& problem, const Movement& c, Demands& demands) {
   demands.made.resize(problem.mesh.size());
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {

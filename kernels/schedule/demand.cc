@@ -121,8 +121,8 @@ const Demand& LargestDemand(const Problem& problem, const Demands& demands) {
 }
 
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands) {
-  // The work of planning, counted in ranks that have or need a chunk. A chunk itself takes about as
-  // long as kChunk of them.
+  // The work of planning, counted in pairs of a chunk and a rank that has or needs it. A chunk
+  // itself takes about as long as kChunk pairs.
   constexpr int64_t kMost = 1 << 26, kChunk = 32;
   for (const Demand& demand : demands.list) {
     if (!demand.travels) continue;

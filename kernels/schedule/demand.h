@@ -47,7 +47,7 @@ struct Demands {
 
 // The demands of a split, not yet cut into pieces.
 Demands DemandsOf(const Problem& problem, const Split& split);
-// Sets the demands of the inputs by the parts and blocks that ranks make.
+// Recomputes the demands of the inputs from `work` and `made`.
 void UpdateInputs(const Problem& problem, Demands& demands);
 
 // The demand of the travelling input with the larger shards, or of the result if no input travels.

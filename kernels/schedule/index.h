@@ -43,21 +43,21 @@ inline Stored StoredAs(const Problem& problem, Operand operand) {
   return {Dim::kM, Dim::kN};
 }
 
-// Returns true if the rows or the columns of `operand` are those of `dim`.
+// Returns true if the rows or the columns of `operand` are `dim`.
 inline bool HasDim(const Problem& problem, Operand operand, Dim dim) {
   const Stored stored = StoredAs(problem, operand);
   return stored.rows == dim || stored.cols == dim;
 }
 
-// Returns true if `dim` is that of the rows of `operand`, false if it is that of its columns.
+// Returns true if the rows of `operand` are `dim`, false if its columns are.
 inline bool IsRows(const Problem& problem, Operand operand, Dim dim) {
   const Stored stored = StoredAs(problem, operand);
   assert(stored.rows == dim || stored.cols == dim);
   return stored.rows == dim;
 }
 
-// Returns pair.rows if `dim` is that of the rows of `operand`, and pair.cols otherwise. `pair` is a
-// Block, a Grid, a Sharding, or anything else with `rows` and `cols`.
+// Returns pair.rows if the rows of `operand` are `dim`, else pair.cols. `pair` is a Block, a Grid,
+// a Sharding, or anything else with `rows` and `cols`.
 template <typename Pair>
 auto& Along(const Problem& problem, Operand operand, Pair& pair, Dim dim) {
   return IsRows(problem, operand, dim) ? pair.rows : pair.cols;

@@ -87,10 +87,10 @@ double CountCopies(const Problem& problem, const Topology& topology, const Deman
   };
   if (!demand.travels) return 0;
   const bool in_place = IsReadInPlace(demand, algorithm);
-  if (in_place && !algorithm.one_a_node) return 0;  // on one node, nothing is copied
+  if (in_place && !algorithm.one_a_node) return 0;  // ranks can load all chunks
   if (!in_place || received_in(1, 1) > kMostCountedHops)
     return received_in(demand.pieces.rows, demand.pieces.cols);
-  // The pieces of a cell of the grid have the same ranks, so they have as many copies.
+  // All pieces of a grid cell have the same ranks, so each has the same number of copies.
   Demand whole = demand;
   whole.pieces = {};
   double copies = 0;

@@ -30,7 +30,7 @@ class Movement {
   const Chunks& chunks() const { return chunks_; }
   bool travels() const { return chunks_.travel; }
   // Ordered by step and then by chunk, so that the arrival of a chunk at a rank comes before the
-  // hops that pass it on.
+  // hops that forward it.
   const std::vector<ChunkHop>& hops() const { return hops_; }
   // The index of the hop that brings a chunk to a rank; -1 if the rank has it from the beginning.
   int ArrivalAt(Rank rank, int chunk) const {
@@ -58,11 +58,10 @@ class Movement {
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm);
 
-// More hops are not counted one by one, because that takes too long and no daemon plans them.
+// Above this, hops are not counted one by one, because that is slow and no daemon plans more.
 inline constexpr int64_t kMostCountedHops = 1 << 17;
-// Returns the number of hops of a Movement that are not read in place; counts all hops if there are
-// more than kMostCountedHops. Floating-point, because hostile options give more than 64 bits can
-// count.
+// Returns the number of hops of a Movement that copy, or of all its hops if there are more than
+// kMostCountedHops. Floating-point, because hostile options give more than 64 bits can count.
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm);
 

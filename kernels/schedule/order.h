@@ -7,7 +7,7 @@
 //   producers that a carried transfer waits for -> the multiply that carries it
 //
 // sequence() also keeps a stricter order, in which the multiplies of a tile pass and the transfers
-// that they carry start and end together, because a kernel that sends its own tiles runs them so.
+// that they carry start and end together, because a kernel that sends its tiles runs them as one.
 //
 // A step is one event: edges into it gate its start, edges out of it leave from its end. Each `to`
 // of a transfer at another rank is an event of its own, an arrival, which starts with the step. The
@@ -43,8 +43,8 @@ std::string StepName(const Schedule& schedule, Rank rank, int step);
 // Returns true if signals[position] belongs to an arrival at another rank.
 bool IsArrival(const Step& step, Rank rank, int position);
 
-// The graph in flat arrays: time and memory are linear in the steps and their waits. It answers the
-// questions in questions.h.
+// The graph in flat arrays: time and memory are linear in the steps and their waits. Class
+// Questions answers questions about it.
 class Order {
  public:
   // A step or an environment in one of the epochs.
@@ -76,7 +76,7 @@ class Order {
   // Returns the step before `step` in its lane and epoch, or -1.
   int LanePredecessor(Rank rank, int step) const;
 
-  // Nodes of one epoch.
+  // Returns the number of nodes in one epoch.
   int nodes() const { return static_cast<int>(rank_.size()); }
   // The gates of all nodes, in the order of the nodes.
   const std::vector<Gate>& AllGates() const { return gates_; }
@@ -98,7 +98,7 @@ class Order {
     return absl::MakeConstSpan(gates_).subspan(gate_begin_[index],
                                                gate_begin_[index + 1] - gate_begin_[index]);
   }
-  // The steps that an arrival gates.
+  // The number of an arrival, and the steps that it gates.
   int ArrivalOf(const Event& event) const { return arrival_begin_[NodeOf(event).index] + event.to; }
   absl::Span<const Waiter> WaitersOf(int arrival) const {
     return absl::MakeConstSpan(waiters_).subspan(
@@ -122,11 +122,11 @@ class Order {
   absl::Status IndexSteps(const Schedule& schedule);
   absl::Status IndexWaits(const Schedule& schedule);
   absl::Status Sort(const Schedule& schedule);
-  // Returns the error for steps with `missing` gates, by bundle.
+  // Returns the error for bundles that never start. `missing`: by bundle, the gates that are left.
   absl::Status Cycle(const Schedule& schedule, const std::vector<int>& missing) const;
   void IndexBundles(const Schedule& schedule);
-  // Returns true if the gate of a node gates its bundle. It does not gate the bundle if it is the
-  // step before the node in a lane of the same bundle.
+  // Returns true if a gate of a node also gates the node's bundle. Inside a bundle, the step before
+  // the node in its lane does not, if both are multiplies or both are carried.
   bool GatesBundle(const Gate& gate, int index) const;
   const Producer* ProducerOf(const Slot& slot) const;
   // Appends the gates of `wait`, which gates the node `index`.
@@ -136,7 +136,7 @@ class Order {
   // By node.
   std::vector<int> rank_, chain_, position_, place_, arrival_begin_, gate_begin_;
   // The bundle of each step: the first multiply of the tile pass that contains or carries it, or
-  // else the step itself; and the nodes by bundle, in their order.
+  // else the step itself. `members_`: the nodes by bundle, in their order.
   std::vector<int> bundle_, members_, member_begin_;
   std::vector<bool> is_carried_;
   std::vector<int> chain_length_;  // nodes of one epoch

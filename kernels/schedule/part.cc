@@ -21,7 +21,7 @@ SchedulePart PartOf(Schedule whole, const std::vector<bool>& mine) {
       names.clear();
       continue;
     }
-    // A vector of its own size, because the old one would keep its memory.
+    // Moves them into a new vector, because the old one would keep its capacity.
     std::vector<Step> kept;
     kept.reserve(names.size());
     for (int name : names) kept.push_back(std::move(steps[name]));

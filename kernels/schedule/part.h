@@ -17,8 +17,8 @@ struct SchedulePart {
 };
 
 // Returns all steps of the ranks that are `mine` (by rank), and the steps of other ranks that
-// signal one of them. A step that writes at a rank signals it, so these are all steps that write
-// here.
+// signal one of them. A step that writes at a rank signals it, so these include all steps that
+// write at one of them.
 SchedulePart PartOf(Schedule whole, const std::vector<bool>& mine);
 
 // Returns the step of this name, or null if the part does not have it. `names` is null for a whole

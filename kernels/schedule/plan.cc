@@ -17,7 +17,7 @@
 namespace agmm {
 namespace {
 
-// The algorithm of a plan in which nothing travels, for any requested algorithm.
+// The name of the algorithm if nothing travels, whichever was requested.
 constexpr char kLocal[] = "local";
 
 }  // namespace

@@ -22,8 +22,8 @@ struct PlanOptions {
   int chunks = 0;
   int k_chunks = 0;   // pieces along K; 0: chosen
   std::string split;  // axes that cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
-  // The number of gathered shards for which a rank has room at a time, from 2; 0: all. A rank has
-  // room for more if the route forwards shards so late that they would otherwise wait for one
+  // The number of gathered shards for which a rank has room at a time, at least 2; 0: all. A rank
+  // has room for more if the route forwards shards so late that they would otherwise wait for one
   // another.
   int workspace_shards = 0;
   bool carried = false;  // sends name the multiply whose tiles feed them
@@ -52,11 +52,11 @@ std::string ToString(const PlanOptions& options);
 inline constexpr int kMaxChunks = 256;
 
 // The most steps of a plan that daemons make. Planning and proving this many takes one or two
-// seconds; both grow faster than the number.
+// seconds. That time grows faster than the number of steps.
 inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
-// The transfers and multiplies of a plan (may be too high beyond kMaxPlanSteps), and an estimate of
-// the memory for planning and proving it. The time is proportional to the steps, too.
+// The number of transfers and multiplies of a plan, and an estimate of the memory for planning and
+// proving it. Beyond kMaxPlanSteps, both may be too high.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;
 };
@@ -96,9 +96,9 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
 // Returns options that resolve to `recipe`: its form in text, for requests and reports.
 PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
 
-// Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors:
-// INVALID_ARGUMENT for a topology of other ranks, UNIMPLEMENTED for a split that needs a sum, and
-// RESOURCE_EXHAUSTED for a workspace that is too large.
+// Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors: those of
+// CheckTopology, UNIMPLEMENTED for a split that needs a sum, and RESOURCE_EXHAUSTED for a workspace
+// that is too large.
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe);
 // Resolves the options and plans by their recipe. Errors: INVALID_ARGUMENT for an invalid problem,
@@ -106,8 +106,8 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
 absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
                               const PlanOptions& options);
 
-// Returns the same schedule with a join in place of each multiply. Verify proves its transfers and
-// signals with the multiplies.
+// Returns the same schedule with a join in place of each multiply. Verify the schedule before,
+// because without multiplies no step computes C.
 Schedule TransfersOf(Schedule schedule);
 
 // Returns the same schedule without waits that others imply and without signals that no step waits

@@ -13,8 +13,8 @@
 namespace agmm {
 namespace {
 
-// The numbers of a schedule, with its length before each list, so that no two schedules have the
-// same numbers.
+// The numbers of a schedule. Each list follows its length, so that no two schedules have the same
+// numbers.
 class Numbers {
  public:
   void Add(int64_t number) { numbers_.push_back(number); }
@@ -43,8 +43,8 @@ class Numbers {
     Add(wait.lag);
   }
   void Add(const Step& step) {
-    // Plans keep the hashes that logs and reports name them by. When those were made, a join was a
-    // transfer to nowhere; no other step has its numbers, because Verify refuses such a transfer.
+    // Hashes a join as a transfer to no place, as it once was, because logs and reports name plans
+    // by their hashes. No other step has these numbers: Verify refuses such a transfer.
     const StepOp& op = std::holds_alternative<Join>(step.op) ? to_nowhere_ : step.op;
     Add(static_cast<int64_t>(op.index()));
     ForEachField(op, [this](const char*, const auto& field) { Add(field); });

@@ -1,5 +1,5 @@
-// The problem to compute: a mesh, matrices sharded over it, and operations on them, without a way
-// to compute it.
+// The problem to compute: a mesh, matrices sharded over it, and operations on them, but not how to
+// compute them.
 #pragma once
 
 #include <cstdint>
@@ -20,7 +20,7 @@ using Operand = int;  // index into Problem::tensors
 inline constexpr int64_t kRowAlignBytes = 128;
 
 // The most rows or columns of a tensor, so that the product of two dimensions and an element size
-// is far inside 63 bits.
+// stays far below 2^63.
 inline constexpr int64_t kMaxDimension = int64_t{1} << 28;
 // The most ranks of a mesh.
 inline constexpr int kMaxRanks = 4096;
@@ -86,7 +86,7 @@ struct Product {
   bool operator==(const Product&) const = default;
 };
 
-// tensors[from] -> tensors[to]: the same matrix, sharded otherwise.
+// tensors[from] -> tensors[to]: the same matrix with another sharding.
 struct Collective {
   Operand from = 0, to = 0;
   bool operator==(const Collective&) const = default;
@@ -147,8 +147,8 @@ std::string ToString(const Mesh& mesh, const Tensor& tensor);
 double FlopCount(const Problem& problem);
 
 // Checks that sizes are positive and small enough that no byte count overflows, that each axis
-// splits an operand once and that the operations fit their matrices. Errors: INVALID_ARGUMENT;
-// UNIMPLEMENTED for operations other than one product.
+// splits an operand at most once and that the operations fit their matrices. Errors:
+// INVALID_ARGUMENT; UNIMPLEMENTED for operations other than one product.
 absl::Status Validate(const Problem& problem);
 // Check the mesh alone, and one tensor on a valid mesh.
 absl::Status Validate(const Mesh& mesh);

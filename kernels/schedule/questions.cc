@@ -26,8 +26,8 @@ Known Questions::Ask(const Question& question) {
   return known == Known::kUnknown ? asked_.try_emplace(question, known).first->second : known;
 }
 
-// Walks back from `y`, gate by gate. In plans, a reader's own wait orders it after its writer, and
-// a writer's own credit orders it after the previous reader.
+// Walks back from `y` over a few gates. They are enough for most plans: a reader itself waits for
+// its writer, and a writer itself waits for a credit from the previous reader.
 Known Questions::Look(const Question& question) const {
   const auto& [x, y, end] = question;
   constexpr int kNodes = 24;

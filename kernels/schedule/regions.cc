@@ -30,7 +30,7 @@ void CutInterval(int64_t begin, int64_t end, const Footprint& region, std::vecto
   cuts.push_back({{last, last + 1}, {0, end - last * pitch}});
 }
 
-// Returns the parts of `region` under `written`.
+// Returns the rectangles of `region` that `written` overwrites.
 std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
   if (region.rows == 1) region.pitch = region.width;
   std::vector<Cut> cuts;
@@ -53,7 +53,7 @@ std::vector<Cut> CutsOf(Footprint region, const Footprint& written) {
   return cuts;
 }
 
-// Appends the rest of `region` without the elements in rows x cols.
+// Appends the parts of `region` outside rows x cols.
 void Without(const Region& region, const Range& rows, const Range& cols, std::vector<Region>& out) {
   const Block& block = region.block;
   const Range r = Intersect(block.rows, rows), c = Intersect(block.cols, cols);
@@ -75,8 +75,8 @@ int64_t Origin(const Block& block, const Place& place) {
          block.cols.begin * SizeOf(place.dtype);
 }
 
-// Returns the part of `region` at the place where it would be if all of `block` were at `place`;
-// may be empty.
+// Returns the part of `region` that is where it belongs if all of `block` is at `place`; may be
+// empty.
 Block Common(const Region& region, const Block& block, const Place& place) {
   Block common = Intersect(block, region.block);
   if (region.block.operand != block.operand || region.place.dtype != place.dtype) return Block();

@@ -1,4 +1,4 @@
-// The meaning of the bytes of one buffer while Verify walks an epoch.
+// The contents of one buffer, while Verify walks through an epoch.
 #pragma once
 
 #include <cstdint>
@@ -22,14 +22,14 @@ struct Region {
 // Disjoint regions. Bytes in none of them are unknown.
 class Regions {
  public:
-  // Adds a region; the bytes of `written`, which has those of its block, are overwritten. Finished
-  // regions that make one rectangle become one.
+  // Adds a region and removes the old contents of `written`, which includes the bytes of its block.
+  // Merges finished regions that form one rectangle.
   void Write(const Region& region, const Footprint& written);
 
-  // Returns the pieces of `block` at the places where they would be if all of it were at `place`.
+  // Returns the pieces of `block` that are where they belong if all of it is at `place`.
   std::vector<Region> Find(const Block& block, const Place& place) const;
 
-  // Returns a region on those bytes with other contents, or with any contents if `same`; else null.
+  // Returns a region with other contents (`same`: any) on bytes of `block` at `place`, or null.
   const Region* FindOther(const Block& block, const Place& place, bool same = false) const;
 
   // Returns the number of elements of `block` that are not finished here.

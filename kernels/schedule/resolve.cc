@@ -1,4 +1,4 @@
-// The choice of open options, by a few rules until plans are simulated.
+// The choice of open options, by a few rules, because plans are not simulated yet.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -28,18 +28,18 @@ constexpr int64_t kMinChunkRows = 128;
 // More chunks leave less to multiply after the last arrival, but every chunk is a step on every
 // rank that gathers it.
 constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
-// The bytes of the stationary operand that are read from memory in the time of one byte of the
-// other operand over a link between nodes, and within a node.
+// The bytes of the stationary operand that are read from memory while one byte of the other operand
+// arrives: over a link between nodes, and within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
-// The operands that travel under a split, by the input whose shards are larger.
+// The operands that travel under a split. Lengths and bytes are those of LargestDemand.
 struct Gathered {
   bool nothing = true;   // no operand travels
-  bool inputs = false;   // an operand that multiplies read
-  bool several = false;  // more than one of these
+  bool inputs = false;   // an input travels
+  bool several = false;  // more than one input travels
   bool result = false;   // C travels
   bool along_k = false;
-  bool by_rows = false;  // the dimension of its pieces
+  bool by_rows = false;  // its pieces are rows, not columns
   int64_t shard_bytes = 0;
   int64_t length = 0;        // length of a shard in the gathered dimension
   int64_t stationary = 0;    // columns of the other operand at a rank (rows, where B travels)
@@ -136,19 +136,19 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
   return gathered;
 }
 
-// Fused forms overlap the first transfer with the multiply of the rank's own shard, for any chunk.
-// With smaller chunks, a forwarded shard leaves before all of it has arrived. `asked` is the number
-// of pieces of a shard in the other dimension, each of which is cut.
+// Fused algorithms overlap the first transfer with the multiply of the rank's own shard, for any
+// chunk size. With smaller chunks, a rank forwards a shard before all of it has arrived. `asked`:
+// the pieces of a shard along the other dimension, each of which is cut into chunks.
 int ChooseChunks(const Gathered& gathered, int asked) {
   return static_cast<int>(std::max<int64_t>(
       1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, gathered.length / kMinChunkRows,
                    kMaxGroupChunks / gathered.group / asked, kMaxChosenChunks / asked})));
 }
 
-// Returns true if reading the stationary operand again for each chunk, as fused forms do, costs
-// more than the gather of an input that they hide; serial reads it once. memory_over_gather is the
-// number of its bytes that are read from memory while one byte of the other operand is gathered.
-// Slices of K read different parts of it, each once.
+// Returns true if fused algorithms lose more time than they save. They hide the gather of an input,
+// but read the stationary operand again for each chunk; serial reads it once. `memory_over_gather`:
+// bytes of it that are read while one byte of the other operand is gathered. Slices of K read
+// different parts of it, each once.
 bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
   if (!gathered.inputs || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
     return false;
@@ -219,7 +219,7 @@ absl::Status CheckCounts(const PlanOptions& options) {
   return absl::OkStatus();
 }
 
-// Refuses options that the algorithm cannot keep.
+// Refuses options that exclude the algorithm or each other.
 absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology,
                             const PlanOptions& options, const Gathered& gathered) {
   if (const auto& apart = gathered.apart; algorithm.name == "peer" && apart) {
@@ -377,9 +377,9 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   // With two moving operands, or none, chunks are not used in the order of their arrival.
   if (gathered.several || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
-  // Shards that are read in place hide no transfers.
   int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
   if (!gathered.inputs) recipe.k_chunks = 1;
+  // Chunks hide transfers, and shards that are read in place have none to hide.
   if (recipe.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
     const int other = gathered.along_k ? recipe.chunks : recipe.k_chunks;
     recipe.*along = ChooseChunks(gathered, std::max(other, 1));

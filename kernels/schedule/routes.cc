@@ -101,8 +101,8 @@ std::vector<Hop> TorusRoute(const Spread& spread) {
     }
   }
   std::rotate(axes.begin(), axes.begin() + spread.piece % axes.size(), axes.end());
-  // Ranks that have the chunk. `position`: hops along the axes so far, the first axis fastest; a
-  // link takes the hops of one axis in the order of their positions, one after the other.
+  // Ranks that have the chunk. `position`: the hops along each axis so far, as one number, the
+  // first axis fastest. A link takes the hops of an axis one by one, ordered by position.
   struct Reached {
     Rank rank;
     int position;

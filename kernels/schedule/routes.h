@@ -8,8 +8,8 @@
 
 namespace agmm {
 
-// Sends the chunk from a rank that has or has received it to another one. `step`, from 1, is the
-// time of its arrival if all hops took equally long; it orders sends, arrivals and multiplies.
+// One send of a chunk, from a rank that has or has received it. `step`, from 1, is the time of its
+// arrival if all hops took equally long; it orders sends, arrivals and multiplies.
 struct Hop {
   Rank from = 0, to = 0;
   int step = 0;
@@ -44,11 +44,10 @@ std::vector<Hop> HierarchicalRoute(const Spread& spread);
 // the links of two axes work at once.
 std::vector<Hop> TorusRoute(const Spread& spread);
 
-// The same hops backwards, the last hop first, with steps mirrored between the first and the last
-// step: the way in which the parts of a sum reach the rank that would spread a chunk by `hops`. No
-// planner makes sums yet.
-// Every other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals
-// `hops`.
+// Returns the hops backwards, the last hop first, with steps mirrored between the first and the
+// last step. If a rank spreads a chunk by `hops`, the result brings it the parts of a sum: every
+// other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals `hops`.
+// No planner makes sums yet.
 std::vector<Hop> Reversed(std::vector<Hop> hops);
 
 // Returns the source and the needers as a cycle, downwards from the source and node by node, so

@@ -36,7 +36,7 @@ struct Step {
   StepOp op = Join();
   int lane = 0;               // steps of a lane run in order; lanes are unordered: see RelayLanes
   std::vector<Wait> waits;    // all hold before the step starts
-  std::vector<Slot> signals;  // set after the step's last byte, release order
+  std::vector<Slot> signals;  // set after the bytes they announce, in release order
   bool operator==(const Step&) const = default;
 };
 

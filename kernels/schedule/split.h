@@ -42,14 +42,14 @@ Work WorkOf(const Problem& problem, const Split& split);
 // Returns the block of an input that a part reads, or the block of C that it makes.
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
-// The flops that a rank computes while it receives a byte: about the middle between 200 (a core in
-// f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000 (a GPU on 400
-// Gbit/s).
+// The flops that a rank is assumed to compute while it receives a byte. Real ratios are 200 (a core
+// in f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000 (a GPU on
+// 400 Gbit/s).
 inline constexpr int64_t kFlopsPerByte = 1000;
 
-// The costs of a split. If it needs a sum, the least costs, with a reduce-scatter in f32 among the
-// ranks that make parts of the same block, cut evenly by elements, after which C moves to the ranks
-// that want it.
+// The costs of a split. If it needs a sum, they are lower bounds: ranks that make parts of the same
+// block reduce-scatter them in f32, cut evenly by elements, and then C moves to the ranks that want
+// it.
 struct SplitCost {
   int64_t busiest_bytes = 0;  // into the rank that receives most
   bool c_travels = false;     // so the transfers end only after the last multiply
@@ -58,11 +58,11 @@ struct SplitCost {
   int64_t memory_bytes = 0;   // the most that a rank needs besides its shards
 
   // The time for receiving and then multiplying, as the bytes that could arrive in it. At most
-  // twice the time if both run at once.
+  // twice the time that both take if they overlap.
   int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
-// Returns true if `x` is the better choice: it moves nothing; else it has the smaller time_bytes;
-// if equal, fewer flops; if equal, it leaves C where it is made.
+// Returns true if `x` is the better choice. The criteria, in this order: it moves nothing, has the
+// smaller time_bytes, has fewer flops, leaves C where it is made.
 bool IsBetter(const SplitCost& x, const SplitCost& y);
 SplitCost CostOf(const Problem& problem, const Split& split);
 

@@ -43,9 +43,9 @@ struct Transfer {
 };
 
 // c (+)= a * b over the slice of K that a and b name, summed in f32.
-//   accumulate false: the sum starts from zero; true: from `acc`, or without one from the multiply
-//   just before in this lane, on the same c (one tile pass, the sum stays on chip). finish true:
-//   converts the sum into `out`; false: leaves it in `acc`, or on chip.
+//   accumulate: if false, the sum starts from zero; if true, from `acc`. Without `acc` it continues
+//   that of the multiply just before in this lane, on the same c (one tile pass, the sum stays on
+//   chip). finish: if true, converts the sum into `out`; if false, leaves it in `acc`, or on chip.
 struct Multiply {
   static constexpr char kName[] = "multiply";
   Block a, b, c;
@@ -110,7 +110,7 @@ void ForEachPlace(const StepOp& op, const Visit& visit) {
   std::visit([&](const auto& one) { VisitPlaces(one, visit); }, op);
 }
 
-// The bindings do not compile while a field is missing in them.
+// The bindings name every field, because they do not compile if one is missing.
 template <typename Visit>
 void VisitFields(const Transfer& op, const Visit& visit) {
   const auto& [block, from, to, carrier] = op;

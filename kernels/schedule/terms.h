@@ -1,4 +1,4 @@
-// The terms of a sum, which Verify counts: the ones that a partial sum contains.
+// The terms that a partial sum contains, which Verify counts.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace agmm {
 
-// A set of terms of one element of the result, by their index in its term space: K of a product.
+// A set of terms of one element of the result, by index: in a product, the index along K.
 class Terms {
  public:
   Terms() = default;
   explicit Terms(const Range& range) : ranges_(range.empty() ? 0 : 1, range) {}
 
   bool empty() const { return ranges_.empty(); }
-  // Returns false and changes nothing if both contain the same term.
+  // Returns false and changes nothing if a term is in both sets.
   bool Add(const Terms& more);
   // "0:4+8:12".
   std::string ToString() const;

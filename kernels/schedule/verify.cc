@@ -9,9 +9,9 @@
 namespace agmm {
 namespace {
 
-// Checks that multiplies whose sum stays on chip can run as one tile pass, each tile going through
-// all of them: the last writes no bytes that an earlier one reads. Order has checked that no
-// multiply waits for a step that follows an earlier one.
+// Checks that multiplies whose sum stays on chip can run as one tile pass, in which each tile goes
+// through all of them: the last writes no bytes that an earlier one reads. Order has checked that
+// none waits for a step that follows an earlier one.
 absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const Order& order) {
   for (const auto& [rank, step] : order.sequence()) {
     const auto* multiply = std::get_if<Multiply>(&schedule.ranks[rank][step].op);

@@ -1,5 +1,5 @@
-// Proves that a schedule is right in every interleaving, when it runs epoch after epoch without a
-// barrier except each rank's own order, which excludes its relay lanes.
+// Proves that a schedule is correct in every interleaving, if epochs follow each other without a
+// barrier. Each rank still orders its own epochs, apart from its relay lanes.
 #pragma once
 
 #include "absl/status/status.h"

@@ -7,8 +7,8 @@
 
 namespace agmm {
 
-// Checks that conflicting accesses of steps, epochs and environments are ordered. Requires
-// VerifySteps.
+// Checks that conflicting accesses of steps and environments are ordered, also across epochs.
+// Requires VerifySteps.
 absl::Status CheckRaces(const Problem& problem, const Schedule& schedule, const Order& order);
 // Checks that reads find the blocks that they name and that C is complete. Walks one order of the
 // steps, which represents all orders once CheckRaces holds.

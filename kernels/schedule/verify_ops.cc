@@ -1,5 +1,5 @@
-// The meaning of each operation to the proof: how its step must look (StepCheck), and what it does
-// to the contents of buffers (Contents).
+// The rules of each operation in the proof: what its step may name (StepCheck), and what it does to
+// the contents of buffers (Contents).
 #include <algorithm>
 #include <map>
 #include <type_traits>
@@ -163,7 +163,7 @@ class StepCheck {
         return Fail("%s ends at byte %d; the workspace has %d", PlacedName(problem_, block, place),
                     footprint.end(), schedule_.workspace_bytes);
       }
-      // Elements keep their dtype until a multiply has summed them.
+      // Only the result may have another dtype, f32, because its partial sums are kept here.
       const DType dtype = problem_.tensors[block.operand].dtype;
       if (place.dtype != dtype && !(problem_.Writes(block.operand) && place.dtype == DType::kF32)) {
         return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
@@ -363,7 +363,7 @@ class Contents {
   }
 
  private:
-  // Returns true if ranks hold parts of the sum of this operand, and none of them all of it.
+  // Returns true if ranks hold only parts of the sum of this operand.
   bool IsOpen(Operand operand) const { return !problem_.tensors[operand].sharding.open.empty(); }
 
   Regions& At(const Place& place) { return buffers_[{place.rank, place.buffer}]; }
@@ -548,7 +548,7 @@ class Contents {
   Rank rank_ = 0;  // of the current step
   int step_ = 0;
   std::map<std::pair<Rank, Buffer>, Regions> buffers_;
-  std::map<std::pair<Rank, int>, Terms> on_chip_;  // by lane
+  std::map<std::pair<Rank, int>, Terms> on_chip_;  // by rank and lane
 };
 
 }  // namespace

@@ -39,7 +39,7 @@ class Races {
 
  private:
   using Place = std::pair<Rank, Buffer>;
-  // An access in few bytes.
+  // A compact reference to an access.
   struct User {
     Rank rank = 0;
     int step = 0, access = 0;
@@ -134,7 +134,7 @@ class Races {
     return Pair(x, y);
   }
 
-  // Returns the verdict if only `ordered` matters.
+  // Returns the verdict that follows from `ordered` alone.
   template <typename Clash>
   static Verdict Unless(Known ordered, const Clash& clash) {
     if (ordered == Known::kYes) return {};
@@ -161,8 +161,8 @@ class Races {
     return arrived;
   }
 
-  // Orders `x` with the environment, which writes A and B, reads C and writes it, before each epoch
-  // of the place's rank. The order around epoch 0 stands for every epoch.
+  // Checks that `x` is ordered with the environment of the place's rank, which writes A and B,
+  // reads C and writes it before each epoch. The order around epoch 0 stands for every epoch.
   Verdict WithEnvironment(const Access& x) {
     if (x.rank == x.place.rank && x.to < 0) return {};  // launch order
     const Event begin = {x.place.rank, kEnvironment, -1, 0};
@@ -190,7 +190,7 @@ class Races {
       if (x_first == Known::kUnknown || y_first == Known::kUnknown) return {absl::OkStatus(), true};
       return {Clash(x, Does(y))};
     }
-    // The first access ends before the second, and so before the second of the next epoch.
+    // The first access ends before the second, and so before the second in the next epoch.
     const Access& second = x_first == Known::kYes ? y : x;
     const Access& first = x_first == Known::kYes ? x : y;
     return Unless(Over(second, 0, first, 1),
