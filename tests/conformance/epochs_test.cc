@@ -67,6 +67,9 @@ class Endless {
   Reports ended_;
 };
 
+// Without credits, 100 epochs mix.
+constexpr int kEpochs = 300;
+
 class Epochs : public testing::TestWithParam<std::tuple<DeviceKind, Case>> {};
 
 TEST_P(Epochs, EachUsesOnlyItsOwnInputs) {
@@ -76,7 +79,7 @@ TEST_P(Epochs, EachUsesOnlyItsOwnInputs) {
   Cluster cluster(kind, c.topology(), options);
   PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   Armed delay("executor.delay");
-  const auto wrong = Endless(plan, 1000).Go();
+  const auto wrong = Endless(plan, kEpochs).Go();
   ASSERT_TRUE(wrong.ok()) << wrong.status();
   EXPECT_EQ(*wrong, 0);
   EXPECT_TRUE(cluster.GuardsAreWhole());
@@ -126,7 +129,7 @@ void RunOverUcx(const DeviceKind& kind, const Case& c, bool lent) {
   }
   PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
   Armed step_delay("executor.delay"), message_delay("transport.delay");
-  const auto wrong = Endless(plan, 1000).Go();
+  const auto wrong = Endless(plan, kEpochs).Go();
   for (size_t rank = 0; rank < nodes.size(); ++rank) cluster.device(rank)->Lend(nullptr);
   ASSERT_TRUE(wrong.ok()) << wrong.status();
   EXPECT_EQ(*wrong, 0);

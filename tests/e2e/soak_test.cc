@@ -41,7 +41,7 @@ int Operations() {
   int operations = 0;
   const char* text = std::getenv("AGMM_SOAK_OPERATIONS");
   return text != nullptr && absl::SimpleAtoi(text, &operations) ? operations
-         : kSanitized                                           ? 200
+         : kSanitized                                           ? 100
                                                                 : 2000;
 }
 

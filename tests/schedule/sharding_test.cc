@@ -112,11 +112,10 @@ TEST_P(EverySharding, IsProved) {
   const int ranks = ParseMesh(GetParam().mesh)->size();
   for (int nodes = 1; nodes <= ranks; ++nodes) {
     const int devices = (ranks + nodes - 1) / nodes;
-    if ((ranks + devices - 1) / devices != nodes) continue;  // a node would be empty
-    for (const Shape& shape : {Shape{10, 7, 13}, Shape{2, 2, 2}, Shape{97, 61, 333}}) {
-      plans += Prove({GetParam(), shape, DType::kBF16, nodes}, /*thorough=*/false);
-      if (HasFailure()) return;
-    }
+    if ((ranks + devices - 1) / devices != nodes) continue;               // a node would be empty
+    constexpr Shape kShapes[] = {{10, 7, 13}, {2, 2, 2}, {97, 61, 333}};  // they take turns
+    plans += Prove({GetParam(), kShapes[nodes % 3], DType::kBF16, nodes}, /*thorough=*/false);
+    if (HasFailure()) return;
   }
   plans += Prove({GetParam(), {33, 17, 40}, DType::kF32, std::min(2, ranks)}, /*thorough=*/true);
   std::printf("%d plans\n", plans);
