@@ -200,13 +200,12 @@ std::string CaseOf(const Problem& problem) {
 struct Candidate {
   Split split;
   SplitCost cost;
-  bool needs_sum = false, too_large = false;
+  bool sums = false, too_large = false;
 };
 
 Candidate CandidateOf(const Problem& problem, const Split& split) {
-  const bool needs_sum = !CheckNoSum(problem, split).ok();
-  const bool fits = needs_sum || CheckDemands(problem, split, DemandsOf(problem, split)).ok();
-  return {split, CostOf(problem, split), needs_sum, !fits};
+  const bool fits = CheckDemands(problem, split, DemandsOf(problem, split)).ok();
+  return {split, CostOf(problem, split), WorkOf(problem, split).summed, !fits};
 }
 
 // Returns the cheapest first, and the ones that cannot be chosen last. Includes `taken`, which may
@@ -217,8 +216,7 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   if (absl::c_none_of(candidates, [&](const Candidate& one) { return one.split == taken; }))
     candidates.push_back(CandidateOf(problem, taken));
   absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
-    const auto key = [](const Candidate& one) { return std::pair(one.needs_sum, one.too_large); };
-    return key(x) != key(y) ? key(x) < key(y) : IsBetter(x.cost, y.cost);
+    return x.too_large != y.too_large ? y.too_large : IsBetter(x.cost, y.cost);
   });
   return candidates;
 }
@@ -231,7 +229,6 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
                Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
-                             : one.needs_sum    ? "needs a sum between ranks: not planned yet"
                              : one.too_large    ? "too many blocks to be planned"
                                                 : "";
     table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
@@ -242,10 +239,10 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
   const std::string rule =
       chosen
           ? Wrap(absl::StrFormat(
-                "chosen among the splits that need no sum: one that moves nothing; otherwise the "
-                "one with the lowest cost, which is the bytes into its busiest rank plus a byte "
-                "for every %d flops of a rank; if equal, the one with the fewest flops, then one "
-                "that leaves %s where it is made",
+                "the planner takes a split that moves nothing; otherwise the one with the lowest "
+                "cost, which is the bytes into its busiest rank plus a byte for every %d flops of "
+                "a rank; if equal, the one with the fewest flops, then one that leaves %s where it "
+                "is made",
                 kFlopsPerByte, problem.tensors[TheProduct(problem).c].name)) +
                 "\n"
           : "";
@@ -264,7 +261,7 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
                       {"flops", one.cost.flops},
                       {"time_bytes", one.cost.time_bytes()},
                       {"memory_bytes", one.cost.memory_bytes},
-                      {"needs_sum", one.needs_sum},
+                      {"needs_sum", one.sums},
                       {"too_large", one.too_large}});
   }
   return {{"case", CaseOf(problem)}, {"splits", splits}};

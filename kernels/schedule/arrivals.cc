@@ -75,6 +75,23 @@ std::vector<PlacedChunk> InShards(const Problem& problem, const Movement& moveme
   return arrivals;
 }
 
+// Each hop of a sum has a place for its terms, which its receiver frees when it has added them.
+// Terms that are read in place are at their sender.
+std::vector<PlacedChunk> OfSum(const Movement& movement, Resources& resources) {
+  std::vector<PlacedChunk> arrivals;
+  for (const Movement::ChunkHop& hop : movement.hops()) {
+    const Block& block = movement.chunks().list[hop.chunk].block;
+    PlacedChunk& arrival = arrivals.emplace_back();
+    arrival.in_place = hop.in_place;
+    if (!hop.in_place)
+      arrival.place = resources.Allocate(hop.to, block.rows.size(), block.cols.size(), DType::kF32);
+    arrival.arrived = resources.NewSlot(hop.to);
+    arrival.next = static_cast<int>(arrivals.size()) - 1;
+    arrival.credits.push_back(resources.NewSlot(hop.from));
+  }
+  return arrivals;
+}
+
 }  // namespace
 
 Place Resources::Allocate(Rank rank, int64_t rows, int64_t cols, DType dtype) {
@@ -90,6 +107,7 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
                                        const Movement& movement, int places,
                                        const std::vector<Place>& whole, Resources& resources) {
   if (movement.consumer() == Consumer::kShard) return InShards(problem, movement, resources);
+  if (movement.consumer() == Consumer::kSum) return OfSum(movement, resources);
   const int ranks = problem.mesh.size();
   const DType dtype = problem.tensors[movement.operand()].dtype;
   std::vector<PlacedChunk> arrivals(movement.hops().size());

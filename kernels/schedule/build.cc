@@ -1,7 +1,9 @@
 #include "kernels/schedule/build.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -16,6 +18,7 @@ struct Placed {
   explicit Placed(const Movement& its_movement) : movement(its_movement) {}
   bool is_read() const { return movement.consumer() == Consumer::kMultiplies; }
   bool is_made() const { return movement.producer() == Producer::kMultiplies; }
+  bool is_summed() const { return movement.consumer() == Consumer::kSum; }
 
   const Movement& movement;
   std::vector<Place> whole;  // by rank, the place of a contiguous input; else empty
@@ -23,10 +26,16 @@ struct Placed {
   std::vector<std::vector<Wait>> gates;  // by hop: the credits that its sender waits for
 };
 
-// A place in the workspace for a block that a rank computes for others.
+// A place in the workspace for a block that a rank computes for others, or of which it has terms.
 struct StagingPlace {
   Place place;
   int first = 0;  // index in `computes` of the first step that writes there
+};
+
+// The step that finishes a chunk of a sum.
+struct Finished {
+  Slot slot;
+  int step = 0;  // index in `others`
 };
 
 struct RankSteps {
@@ -39,6 +48,9 @@ struct RankSteps {
   // it, and its place if that is not in the shard.
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, StagingPlace> staging;
+  // The block that the rank sums, if parts of it belong elsewhere; and its chunks.
+  std::optional<Place> sum;
+  absl::flat_hash_map<int, Finished> finished;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   SendLanes send_lanes;
@@ -70,7 +82,10 @@ class Builder {
         options_(options),
         resources_(problem.mesh.size()),
         placed_(movements.begin(), movements.end()),
-        ranks_(problem.mesh.size(), RankSteps(problem.mesh)) {}
+        ranks_(problem.mesh.size(), RankSteps(problem.mesh)) {
+    for (Placed& placed : placed_)
+      if (placed.is_summed() && placed.movement.travels()) sum_ = &placed;
+  }
 
   Schedule Run() {
     for (Placed& placed : placed_) PlaceChunks(placed);
@@ -151,6 +166,31 @@ class Builder {
     return options_.arrivals == Arrivals::kContiguous && result.movement.travels();
   }
 
+  // Returns the place for the terms that `rank` has of `block`, which is part of `chunk` of a sum
+  // (-1: of all that it computes).
+  Place PlaceTerms(Rank rank, int chunk, const Block& block) {
+    const Block whole =
+        chunk >= 0 ? sum_->movement.chunks().list[chunk].block : NeededAt(*sum_, rank);
+    RankSteps& mine = ranks_[rank];
+    const auto [at, added] = mine.staging.try_emplace(chunk);
+    if (added) {
+      at->second = {resources_.Allocate(rank, whole.rows.size(), whole.cols.size(), DType::kF32),
+                    static_cast<int>(mine.computes.size())};
+    }
+    return PlaceWithin(whole, at->second.place, block);
+  }
+
+  // Returns the place at which `rank` finishes a chunk of its sum: in its shard, or in the
+  // workspace if the chunk belongs elsewhere.
+  Place PlaceSum(Rank rank, const Block& chunk) {
+    if (Intersect(ShardBlock(problem_, chunk.operand, rank), chunk) == chunk)
+      return ResidentPlace(problem_, chunk, rank);
+    const Block& whole = sum_->movement.summed_at(rank);
+    std::optional<Place>& sum = ranks_[rank].sum;
+    if (!sum) sum = Allocate(rank, whole);
+    return PlaceWithin(whole, *sum, chunk);
+  }
+
   // Returns the place at which `rank` computes `block`, which is part of `chunk` of a result (-1:
   // of all that it computes): in its shard, or in the workspace if a part of the chunk belongs
   // elsewhere.
@@ -175,6 +215,11 @@ class Builder {
     multiply.b_place = PlaceRead(rank, cell.b);
     multiply.accumulate = cell.accumulate;
     multiply.finish = cell.finish;
+    if (sum_ != nullptr) {
+      multiply.acc = PlaceTerms(rank, cell.c_chunk, cell.c);
+      multiply.finish = false;
+      return {multiply, kComputeLane};
+    }
     if (cell.sum >= 0) {
       const auto [at, added] = ranks_[rank].sums.try_emplace(cell.sum);
       if (added)
@@ -209,13 +254,19 @@ class Builder {
     }
     for (const auto& [chunk, step] : last) {
       const std::vector<Source>& sources = result.movement.chunks().list[chunk].sources;
-      if (std::none_of(sources.begin(), sources.end(),
+      if (!result.is_summed() &&
+          std::none_of(sources.begin(), sources.end(),
                        [&, self = rank](const Source& source) { return source.rank == self; }))
         continue;
-      mine.computes[step].signals.push_back(mine.made[chunk] = resources_.NewSlot(rank));
+      const int leaving = result.movement.LeavingFrom(rank, chunk);
+      mine.computes[step].signals.push_back(mine.made[chunk] =
+                                                leaving >= 0 && result.arrivals[leaving].in_place
+                                                    ? result.arrivals[leaving].arrived
+                                                    : resources_.NewSlot(rank));
     }
     if (!MakesWhole(result) || cells.empty()) return;
     mine.computes.back().signals.push_back(mine.made[-1] = resources_.NewSlot(rank));
+    if (result.is_summed()) return;
     // After its single multiply, the rank copies its own part of the result to its shard.
     const Block own = OwnCopy(problem_, result.movement.operand(), work_.parts[rank], rank);
     if (own.empty()) return;
@@ -288,8 +339,8 @@ class Builder {
     return at->second;
   }
 
-  // Adds the sends of all inputs in the order of their steps, and then those of a result, which
-  // wait for multiplies.
+  // Adds the sends of all inputs in the order of their steps, then those of a sum and then those of
+  // a result, which wait for multiplies.
   void AddSends() {
     struct Send {
       Placed* placed;
@@ -305,13 +356,119 @@ class Builder {
       }
     }
     const auto turn = [&](const Send& send) {
-      return std::pair(send.placed->is_made(), hop_of(send).step);
+      return std::pair(!OfInput(*send.placed), hop_of(send).step);
     };
     std::stable_sort(sends.begin(), sends.end(),
                      [&](const Send& x, const Send& y) { return turn(x) < turn(y); });
     for (const Send& send : sends)
       ranks_[hop_of(send).from].send_lanes.Expect(BetweenNodes(hop_of(send)));
-    for (const Send& send : sends) AddSend(*send.placed, send.hop);
+    for (const Send& send : sends)
+      if (OfInput(*send.placed)) AddSend(*send.placed, send.hop);
+    if (sum_ != nullptr) AddSums();
+    for (const Send& send : sends)
+      if (!OfInput(*send.placed) && !send.placed->is_summed()) AddSend(*send.placed, send.hop);
+  }
+
+  bool OfInput(const Placed& placed) const { return !problem_.Writes(placed.movement.operand()); }
+
+  // Adds the reductions and sends of a sum, in the order in which chunks leave their ranks: each
+  // waits for terms that left earlier, so ranks never wait for each other in a circle.
+  void AddSums() {
+    struct Part {
+      int step;
+      int chunk;
+      Rank rank;
+    };
+    const Movement& movement = sum_->movement;
+    std::vector<Part> parts;
+    const auto add = [&](int chunk, Rank rank) {
+      const int leaving = movement.LeavingFrom(rank, chunk);
+      if (leaving >= 0 && sum_->arrivals[leaving].in_place) return;
+      const int step = leaving >= 0
+                           ? movement.hops()[leaving].step
+                           : movement.hops()[movement.TermsAt(rank, chunk).back()].step + 1;
+      parts.push_back({step, chunk, rank});
+    };
+    for (int chunk = 0; chunk < static_cast<int>(movement.chunks().list.size()); ++chunk) {
+      for (const Source& source : movement.chunks().list[chunk].sources) {
+        add(chunk, source.rank);
+        for (Rank rank : source.needers) add(chunk, rank);
+      }
+    }
+    std::stable_sort(parts.begin(), parts.end(),
+                     [](const Part& x, const Part& y) { return x.step < y.step; });
+    for (const Part& part : parts) AddSum(part.rank, part.chunk);
+  }
+
+  // Terms of a chunk that a rank adds up: its own ones, or the ones of a hop.
+  struct Term {
+    Rank from;
+    Place place;
+    Slot ready, used;
+  };
+  std::vector<Term> TermsOf(Rank rank, int chunk) {
+    const Movement& movement = sum_->movement;
+    RankSteps& mine = ranks_[rank];
+    const int made = MakesWhole(*sum_) ? -1 : chunk;
+    const Block& block = movement.chunks().list[chunk].block;
+    std::vector<Term> terms;
+    // The next epoch's multiply may overwrite the terms of `from` only after they have been used.
+    const auto add_made = [&](Rank from, const Slot& ready, const Slot& used) {
+      terms.push_back({from, PlaceTerms(from, made, block), ready, used});
+      RankSteps& its = ranks_[from];
+      its.computes[its.staging.at(made).first].waits.push_back({used, 1});
+    };
+    add_made(rank, mine.made.at(made), resources_.NewSlot(rank));
+    for (const int hop : movement.TermsAt(rank, chunk)) {
+      const PlacedChunk& arrival = sum_->arrivals[hop];
+      const Rank from = movement.hops()[hop].from;
+      if (arrival.in_place) {
+        add_made(from, arrival.arrived, arrival.credits.front());
+      } else {
+        terms.push_back({from, arrival.place, arrival.arrived, arrival.credits.front()});
+      }
+    }
+    std::sort(terms.begin(), terms.end(),
+              [](const Term& x, const Term& y) { return x.from < y.from; });
+    return terms;
+  }
+
+  // Adds what a rank does with a chunk of a sum: it adds up all terms, in the order of the ranks
+  // that they come from, and then sends the sum on or finishes it. All of this has one lane, so
+  // that multiplies never wait for terms.
+  void AddSum(Rank rank, int chunk) {
+    const Movement& movement = sum_->movement;
+    RankSteps& mine = ranks_[rank];
+    const Block& block = movement.chunks().list[chunk].block;
+    const int leaving = movement.LeavingFrom(rank, chunk);
+    const int last_hop = leaving >= 0 ? leaving : movement.TermsAt(rank, chunk).back();
+    const int lane = mine.send_lanes.Next(BetweenNodes(movement.hops()[last_hop]));
+    const std::vector<Term> terms = TermsOf(rank, chunk);
+    // A rank adds only in its own memory.
+    const auto first = std::find_if(terms.begin(), terms.end(),
+                                    [&](const Term& term) { return term.place.rank == rank; });
+    const Term& sum = *first;
+    std::vector<Step> steps;
+    for (auto term = terms.begin(); term != terms.end(); ++term) {
+      if (term == first) continue;
+      steps.push_back({Reduce{block, term->place, sum.place}, lane, {{term->ready, 0}}});
+      steps.back().signals.push_back(term->used);
+    }
+    if (leaving >= 0) {
+      const PlacedChunk& arrival = sum_->arrivals[leaving];
+      steps.push_back({Transfer{block, sum.place, {arrival.place}}, lane, sum_->gates[leaving]});
+      steps.back().signals.push_back(arrival.arrived);
+    } else {
+      auto& last = std::get<Reduce>(steps.back().op);
+      last.finish = true;
+      last.out = PlaceSum(rank, block);
+      steps.back().signals.push_back(resources_.NewSlot(rank));
+      mine.finished[chunk] = {steps.back().signals.back(),
+                              static_cast<int>(mine.others.size() + steps.size()) - 1};
+    }
+    steps.front().waits.push_back({sum.ready, 0});
+    steps.back().signals.push_back(sum.used);
+    std::move(steps.begin(), steps.end(), std::back_inserter(mine.others));
   }
 
   bool BetweenNodes(const Movement::ChunkHop& hop) const {
@@ -343,6 +500,10 @@ class Builder {
     } else if (placed.is_made()) {
       from = PlaceMade(hop.from, made, block);
       step.waits.push_back({sender.made.at(made), 0});
+    } else if (movement.producer() == Producer::kSum) {
+      from = PlaceSum(hop.from, block);
+      for (const int summed : sum_->movement.ChunksOf(block))
+        step.waits.push_back({sender.finished.at(summed).slot, 0});
     } else {
       // Sent from the shard, not from the copy in a contiguous operand.
       from = ResidentPlace(problem_, block, hop.from);
@@ -356,6 +517,11 @@ class Builder {
       step.signals.push_back(resources_.NewSlot(hop.from));
       const int first = sender.staging.at(made).first;
       sender.computes[first].waits.push_back({step.signals.back(), 1});
+    }
+    if (movement.producer() == Producer::kSum && held < 0 && from.buffer == kWorkspace) {
+      step.signals.push_back(resources_.NewSlot(hop.from));
+      for (const int summed : sum_->movement.ChunksOf(block))
+        sender.others[sender.finished.at(summed).step].waits.push_back({step.signals.back(), 1});
     }
     step.op = Transfer{block, from, {arrival.place}, carrier};
     sender.others.push_back(std::move(step));
@@ -402,6 +568,7 @@ class Builder {
   const BuildOptions& options_;
   Resources resources_;
   std::vector<Placed> placed_;  // by movement
+  Placed* sum_ = nullptr;       // the one whose terms ranks exchange
   std::vector<RankSteps> ranks_;
 };
 
@@ -419,11 +586,13 @@ double CountSteps(const Problem& problem, const Topology& topology, const Demand
   for (const Demand& demand : demands.list) {
     if (!demand.travels) continue;
     steps += CountCopies(problem, topology, demand, algorithm);
+    if (demand.consumer == Consumer::kSum) steps += CountHops(demand);  // the reductions
     if (algorithm.arrivals != Arrivals::kContiguous) {
       grids.emplace_back(demand.operand,
                          GridOf(demand.has, demand.needs, demand.pieces.rows, demand.pieces.cols));
       continue;
     }
+    if (demand.consumer == Consumer::kSum || demand.producer == Producer::kSum) continue;
     for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
       steps += !OwnCopy(problem, demand.operand, demands.work.parts[rank], rank).empty();
   }

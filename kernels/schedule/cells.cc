@@ -4,6 +4,8 @@
 #include <climits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
+
 namespace agmm {
 namespace {
 
@@ -120,8 +122,11 @@ std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const B
   std::vector<int> chunks;
   for (int chunk : c.ChunksOf(made)) {
     const Chunk& one = c.chunks().list[chunk];
-    const bool sends = std::any_of(one.sources.begin(), one.sources.end(),
-                                   [&](const Source& source) { return source.rank == rank; });
+    const bool sends =
+        std::any_of(one.sources.begin(), one.sources.end(), [&](const Source& source) {
+          return source.rank == rank ||
+                 (c.consumer() == Consumer::kSum && absl::c_linear_search(source.needers, rank));
+        });
     if (sends || !Intersect(wanted, one.block).empty()) chunks.push_back(chunk);
   }
   return chunks;
@@ -134,6 +139,7 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   const Operand c = TheProduct(problem).c;
   const Block made = NeededBlock(problem, c, part);
   const Movement* const leaving = maker.Leaving();
+  const bool summed = leaving != nullptr && leaving->consumer() == Consumer::kSum;
   std::vector<std::pair<int, Block>> blocks;  // (chunk, block)
   if (leaving != nullptr) {
     for (int chunk : ChunksMadeBy(problem, *leaving, made, rank))
@@ -146,8 +152,10 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   for (const auto& [chunk, block] : blocks) {
     int leaves = INT_MAX;
     if (chunk >= 0) {
+      if (const int hop = leaving->LeavingFrom(rank, chunk); hop >= 0)
+        leaves = leaving->hops()[hop].step;
       for (const Source& source : leaving->chunks().list[chunk].sources) {
-        if (source.rank != rank) continue;
+        if (source.rank != rank || summed) continue;
         for (Rank to : source.needers) leaves = std::min(leaves, leaving->StepAt(to, chunk));
       }
     }
@@ -167,7 +175,8 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   int sums = 0;
   for (Group& group : groups) {
     // Cells of other blocks may come between those of this one, so that its sum cannot be on chip.
-    const bool apart = by_arrival && group.cells.size() > 1;
+    // Nor can one that stays a partial sum.
+    const bool apart = (by_arrival || summed) && group.cells.size() > 1;
     for (auto& [time, cell] : group.cells) {
       cell.sum = apart ? sums : -1;
       ordered.emplace_back(time, cell);

@@ -90,6 +90,24 @@ std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
   return sources;
 }
 
+// SourcesOf for each group alone.
+std::vector<Source> SourcesByGroup(const Mesh& mesh, const Topology& topology,
+                                   const std::vector<Rank>& holders,
+                                   const std::vector<Rank>& needers,
+                                   const std::vector<int>& groups) {
+  std::map<int, std::pair<std::vector<Rank>, std::vector<Rank>>> by_group;
+  for (Rank rank : holders) by_group[groups[rank]].first.push_back(rank);
+  for (Rank rank : needers) by_group[groups[rank]].second.push_back(rank);
+  std::vector<Source> all;
+  for (const auto& [group, ranks] : by_group) {
+    if (ranks.first.empty()) continue;
+    const std::vector<Source> sources =
+        SourcesOf(mesh, topology, ranks.first, ranks.second, /*one_a_node=*/false, 0);
+    all.insert(all.end(), sources.begin(), sources.end());
+  }
+  return all;
+}
+
 }  // namespace
 
 Range Grid::Within(const std::vector<Range>& cuts, const Range& range) {
@@ -108,7 +126,8 @@ Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int
 }
 
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
-              const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node) {
+              const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node,
+              const std::vector<int>& groups) {
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
   Chunks chunks;
@@ -133,8 +152,11 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
     for (size_t j = 0; j < col_cells; ++j) {
       const size_t cell = i * col_cells + j;
       std::vector<Source> sources;
-      if (!holders[cell].empty())
+      if (!groups.empty()) {
+        sources = SourcesByGroup(mesh, topology, holders[cell], needers[cell], groups);
+      } else if (!holders[cell].empty()) {
         sources = SourcesOf(mesh, topology, holders[cell], needers[cell], one_a_node, cell);
+      }
       chunks.travel |= !sources.empty();
       const int cell_cols = cols.first_cut[j + 1] - cols.first_cut[j];
       for (int r = rows.first_cut[i]; r < rows.first_cut[i + 1]; ++r) {

@@ -47,7 +47,7 @@ bool MakesMore(const Demands& demands) {
 Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
                    const Algorithm& algorithm, int chunks, int k_chunks) {
   Demands demands = DemandsOf(problem, split);
-  if (demands.result().travels) {
+  if (demands.result().travels && !demands.work.summed) {
     Shrink(problem, Movement(problem, topology, demands.result(), algorithm), demands);
     // A contiguous operand is multiplied as a whole.
     if (algorithm.arrivals == Arrivals::kContiguous) {
@@ -68,12 +68,12 @@ void SetPieces(const Problem& problem, const Algorithm& algorithm, int chunks, i
   const int halves = algorithm.pieces;
   const Dim cut_dim = OuterDim(problem, LargestDemand(problem, demands).operand);
   for (Demand& demand : demands.list) {
-    if (demand.consumer == Consumer::kShard) {
+    if (demand.consumer != Consumer::kMultiplies) {
       Along(problem, demand.operand, demand.pieces, cut_dim) = chunks * halves;
       continue;
     }
     const Dim outer = OuterDim(problem, demand.operand);
-    const bool cut = !demands.result().travels || outer == cut_dim;
+    const bool cut = !demands.result_travels() || outer == cut_dim;
     Along(problem, demand.operand, demand.pieces, outer) =
         (cut ? chunks : 1) * (demand.along_k ? 1 : halves);
     Along(problem, demand.operand, demand.pieces, Dim::kK) =

@@ -1,11 +1,14 @@
 #include "kernels/schedule/demand.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/status.h"
 #include "kernels/schedule/index.h"
 
 namespace agmm {
@@ -89,15 +92,146 @@ Demand ResultDemand(const Problem& problem, Operand operand, const Work& work) {
   return demand;
 }
 
+int64_t SizeOf(const Block& block) {
+  return block.empty() ? 0 : block.rows.size() * block.cols.size();
+}
+
+// Piece `part` of `parts` of a block, along its columns unless they are too few: the order in which
+// an element is summed then does not depend on the number of rows.
+Block PieceOf(Block block, int parts, int part) {
+  const bool by_cols = block.cols.size() >= parts || block.cols.size() >= block.rows.size();
+  Range& range = by_cols ? block.cols : block.rows;
+  const Range piece = SplitRange(range.size(), parts, part);
+  range = {range.begin + piece.begin, range.begin + piece.end};
+  return block;
+}
+
+// The block that each rank of a sum sums, in `sums`: its part of its own shard, which it divides
+// with the ranks that want the same one. Returns false if that leaves out elements of a shard or of
+// `made`, the block of which the ranks have terms.
+bool SumInShards(const Problem& problem, Operand operand, const Block& made,
+                 const std::vector<Rank>& ranks, std::vector<Block>& sums) {
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::vector<Rank>> by_shard;
+  for (Rank rank : ranks) {
+    const Block wanted = ShardBlock(problem, operand, rank);
+    if (wanted.empty()) continue;
+    if (Intersect(wanted, made) != wanted) return false;
+    by_shard[{wanted.rows.begin, wanted.rows.end, wanted.cols.begin, wanted.cols.end}].push_back(
+        rank);
+  }
+  int64_t elements = 0;
+  std::vector<Block> shards;
+  for (const auto& [key, wanting] : by_shard) {
+    const Block shard = ShardBlock(problem, operand, wanting.front());
+    for (const Block& other : shards)
+      if (!Intersect(shard, other).empty()) return false;
+    shards.push_back(shard);
+    elements += SizeOf(shard);
+    const int parts = static_cast<int>(wanting.size());
+    for (int i = 0; i < parts; ++i) sums[wanting[i]] = PieceOf(shard, parts, i);
+  }
+  return elements == SizeOf(made);
+}
+
+// Cuts a block at all ends of the shards.
+Blocks CutByShards(const Problem& problem, const Block& block) {
+  if (block.empty()) return {block};
+  const auto ranges = [&](Range Block::*along) {
+    std::vector<int64_t> ends = {(block.*along).begin, (block.*along).end};
+    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+      const Block shard = ShardBlock(problem, block.operand, rank);
+      if (shard.empty()) continue;
+      for (const int64_t end : {(shard.*along).begin, (shard.*along).end})
+        if (end > (block.*along).begin && end < (block.*along).end) ends.push_back(end);
+    }
+    std::sort(ends.begin(), ends.end());
+    ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+    std::vector<Range> ranges;
+    for (size_t i = 0; i + 1 < ends.size(); ++i) ranges.push_back({ends[i], ends[i + 1]});
+    return ranges;
+  };
+  Blocks blocks;
+  for (const Range& rows : ranges(&Block::rows))
+    for (const Range& cols : ranges(&Block::cols)) blocks.push_back({block.operand, rows, cols});
+  return blocks;
+}
+
+// The sum of the parts that ranks make of the result: which rank sums which block. Ranks sum in
+// their own shards if they can. Otherwise the ranks that make parts of a block sum equal pieces of
+// it; if several groups can, the first one does, and the others make nothing.
+Demand SumDemand(const Problem& problem, const Split& split, Operand operand, Work& work) {
+  const int ranks = problem.mesh.size();
+  Demand sum;
+  sum.operand = operand;
+  sum.producer = Producer::kMultiplies;
+  sum.consumer = Consumer::kSum;
+  sum.groups.resize(ranks);
+  sum.has.resize(ranks, {operand, {}, {}});
+  std::map<std::vector<int>, int> numbers;  // by coordinates along the axes that do not cut K
+  std::vector<std::vector<Rank>> members;   // by group, without ranks that have no terms
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    std::vector<int> coordinates;
+    for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
+      if (!absl::c_linear_search(split.k, axis))
+        coordinates.push_back(problem.mesh.Coordinate(rank, axis));
+    }
+    const auto [at, added] = numbers.try_emplace(coordinates, static_cast<int>(members.size()));
+    if (added) members.emplace_back();
+    sum.groups[rank] = at->second;
+    if (!work.parts[rank].empty()) members[at->second].push_back(rank);
+  }
+  const auto made = [&](Rank rank) { return NeededBlock(problem, operand, work.parts[rank]); };
+  bool in_shards = true;
+  for (const std::vector<Rank>& group : members) {
+    in_shards &=
+        group.empty() || SumInShards(problem, operand, made(group.front()), group, sum.has);
+  }
+  // A rank without terms cannot sum in its shard.
+  for (Rank rank = 0; rank < ranks; ++rank)
+    in_shards &= !work.parts[rank].empty() || ShardBlock(problem, operand, rank).empty();
+  Blocks summed;
+  for (const std::vector<Rank>& group : members) {
+    if (in_shards || group.empty()) continue;
+    const bool again = absl::c_linear_search(summed, made(group.front()));
+    if (!again) summed.push_back(made(group.front()));
+    const int parts = static_cast<int>(group.size());
+    for (int i = 0; i < parts; ++i) {
+      sum.has[group[i]] = again ? Block{operand, {}, {}} : PieceOf(made(group[i]), parts, i);
+      if (again) work.parts[group[i]] = {};
+    }
+  }
+  for (Rank rank = 0; rank < ranks; ++rank)
+    sum.needs.push_back(work.parts[rank].empty() ? Blocks{} : CutByShards(problem, made(rank)));
+  SetTravels(sum);
+  return sum;
+}
+
 }  // namespace
 
 Demands DemandsOf(const Problem& problem, const Split& split) {
   Demands demands;
   demands.work = WorkOf(problem, split);
+  const Operand c = TheProduct(problem).c;
+  std::optional<Demand> sum;
+  if (demands.work.summed) sum = SumDemand(problem, split, c, demands.work);
   for (const Operand input : {TheProduct(problem).a, TheProduct(problem).b})
     demands.list.push_back(InputDemand(problem, input, demands));
-  demands.list.push_back(ResultDemand(problem, TheProduct(problem).c, demands.work));
+  Demand result = ResultDemand(problem, c, demands.work);
+  if (sum) {
+    result.producer = Producer::kSum;
+    result.has = sum->has;
+    result.travels = false;
+    SetTravels(result);
+    demands.list.push_back(*std::move(sum));
+  }
+  demands.list.push_back(std::move(result));
   return demands;
+}
+
+bool Demands::result_travels() const {
+  return absl::c_any_of(list, [](const Demand& demand) {
+    return demand.travels && demand.consumer != Consumer::kMultiplies;
+  });
 }
 
 void UpdateInputs(const Problem& problem, Demands& demands) {
@@ -145,13 +279,10 @@ absl::Status CheckDemands(const Problem& problem, const Split& split, const Dema
 }
 
 absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
+  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
   std::optional<std::pair<SplitCost, Split>> best;
   absl::Status none;
   for (const Split& split : Splits(problem)) {
-    if (absl::Status status = CheckNoSum(problem, split); !status.ok()) {
-      none.Update(status);
-      continue;
-    }
     const SplitCost cost = CostOf(problem, split);
     if (best && !IsBetter(cost, best->first)) continue;
     if (absl::Status status = CheckDemands(problem, split, DemandsOf(problem, split));

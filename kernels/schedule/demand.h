@@ -12,11 +12,14 @@
 namespace agmm {
 
 // The origin of an operand's blocks before they travel, and their destination.
-enum class Producer { kShard, kMultiplies };
-enum class Consumer { kMultiplies, kShard };
+enum class Producer { kShard, kMultiplies, kSum };
+enum class Consumer { kMultiplies, kShard, kSum };
 
 // The blocks of one operand that each rank has before the operand travels, and the blocks that it
-// needs afterwards. Of a result, a rank has the blocks that it computes, and needs its shard.
+// needs afterwards. Of a result, a rank has the blocks that it computes or sums, and needs its
+// shard.
+// A sum is described as the movement of which it is the reverse: a rank has the block that it sums,
+// and needs the block to which it adds terms.
 struct Demand {
   Operand operand = 0;
   Producer producer = Producer::kShard;
@@ -25,15 +28,23 @@ struct Demand {
   std::vector<Blocks> needs;
   bool travels = false;  // some rank needs elements that it does not have
   bool along_k = false;  // an input of which ranks lack only whole slices of K
+  // By rank, the number of its group: the ranks of a group have different terms of the same sums,
+  // and those of different groups the same terms. Empty if nothing is summed.
+  std::vector<int> groups;
   // The number of nearly equal pieces into which each block that travels is cut.
   struct {
     int rows = 1, cols = 1;
   } pieces;
 };
 
+// Returns the dtype in which the operand travels: f32 for terms of a sum.
+inline DType DTypeOf(const Problem& problem, const Demand& demand) {
+  return demand.consumer == Consumer::kSum ? DType::kF32 : problem.tensors[demand.operand].dtype;
+}
+
 struct Demands {
   Work work;
-  std::vector<Demand> list;  // the inputs, then the result
+  std::vector<Demand> list;  // the inputs, then the sum if there is one, then the result
   // The blocks of the result that each rank computes, by rank. If the result travels, several ranks
   // may be able to compute the same block, so each computes only some blocks of its part. Empty:
   // each rank computes its whole part.
@@ -43,6 +54,8 @@ struct Demands {
   bool makes_twice = false;
 
   const Demand& result() const { return list.back(); }
+  // Returns true if ranks exchange elements of the result, or terms of its sum.
+  bool result_travels() const;
 };
 
 // The demands of a split, not yet cut into pieces.
@@ -56,8 +69,8 @@ const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 // Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);
 
-// Returns the best split (IsBetter) that needs no sum, or the first of several equally good ones.
-// Errors: UNIMPLEMENTED if every split needs a sum; those of CheckDemands.
+// Returns the best split (IsBetter), or the first of several equally good ones. Errors: those of
+// CheckDemands and CheckClosed.
 absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

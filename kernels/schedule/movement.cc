@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <tuple>
+#include <utility>
 
 namespace agmm {
 namespace {
@@ -10,7 +11,15 @@ using ChunkHop = Movement::ChunkHop;
 
 // Returns true if ranks read the chunks in each other's memory where they can.
 bool IsReadInPlace(const Demand& demand, const Algorithm& algorithm) {
-  return algorithm.arrivals == Arrivals::kInPlace && demand.consumer == Consumer::kMultiplies;
+  return algorithm.arrivals == Arrivals::kInPlace && demand.consumer != Consumer::kShard;
+}
+
+// Returns the number of hops of a demand in this number of pieces.
+double Hops(const Demand& demand, int rows, int cols) {
+  double hops = 0;
+  for (const ChunkCount& count : CountChunks(demand.has, demand.needs, rows, cols))
+    hops += static_cast<double>(count.received);
+  return hops;
 }
 
 // Calls use(hop) for each hop of the chunk with this number.
@@ -19,17 +28,21 @@ void ForEachHop(const Problem& problem, const Topology& topology, const Demand& 
                 const Algorithm& algorithm, const Chunk& chunk, int number, const Use& use) {
   const bool in_place = IsReadInPlace(demand, algorithm);
   for (const Source& source : chunk.sources) {
-    const std::vector<Hop> hops =
+    std::vector<Hop> hops =
         algorithm.route({source.rank, source.needers, chunk.piece, problem.mesh, topology});
-    std::vector<Rank> senders;  // they need a copy of their own
+    const bool sums = demand.consumer == Consumer::kSum;
+    if (sums) hops = Reversed(std::move(hops));
+    // Ranks between two hops: they send a copy of their own, or a sum of their own.
+    std::vector<Rank> between;
     if (in_place) {
-      for (const Hop& hop : hops) senders.push_back(hop.from);
-      std::sort(senders.begin(), senders.end());
+      for (const Hop& hop : hops) between.push_back(sums ? hop.to : hop.from);
+      std::sort(between.begin(), between.end());
     }
     for (const Hop& hop : hops) {
-      use(ChunkHop{number, hop.from, hop.to, hop.step,
-                   in_place && topology.CanLoad(hop.from, hop.to) &&
-                       !std::binary_search(senders.begin(), senders.end(), hop.to)});
+      use(ChunkHop{
+          number, hop.from, hop.to, hop.step,
+          in_place && topology.CanLoad(hop.from, hop.to) &&
+              !std::binary_search(between.begin(), between.end(), sums ? hop.from : hop.to)});
     }
   }
 }
@@ -39,7 +52,7 @@ void ForEachHop(const Problem& problem, const Topology& topology, const Demand& 
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
                     const Algorithm& algorithm) {
   return Refine(problem.mesh, topology, demand.has, demand.needs, demand.pieces.rows,
-                demand.pieces.cols, algorithm.one_a_node);
+                demand.pieces.cols, algorithm.one_a_node, demand.groups);
 }
 
 Movement::Movement(const Problem& problem, const Topology& topology, const Demand& demand,
@@ -54,9 +67,23 @@ Movement::Movement(const Problem& problem, const Topology& topology, const Deman
   std::stable_sort(hops_.begin(), hops_.end(), [](const ChunkHop& a, const ChunkHop& b) {
     return std::tie(a.step, a.chunk) < std::tie(b.step, b.chunk);
   });
+  if (consumer_ == Consumer::kSum) {
+    summed_ = demand.has;
+    for (int i = 0; i < static_cast<int>(hops_.size()); ++i) {
+      terms_[{hops_[i].to, hops_[i].chunk}].push_back(i);
+      leaving_[{hops_[i].from, hops_[i].chunk}] = i;
+    }
+    return;
+  }
   arrivals_.reserve(hops_.size());
   for (int i = 0; i < static_cast<int>(hops_.size()); ++i)
     arrivals_.emplace(std::pair(hops_[i].to, hops_[i].chunk), i);
+}
+
+const std::vector<int>& Movement::TermsAt(Rank rank, int chunk) const {
+  static const std::vector<int> kNone;
+  const auto at = terms_.find({rank, chunk});
+  return at == terms_.end() ? kNone : at->second;
 }
 
 std::vector<int> Movement::ChunksOf(const Block& block) const {
@@ -77,19 +104,16 @@ std::vector<int> Movement::ChunksOf(const Block& block) const {
   return found;
 }
 
+double CountHops(const Demand& demand) {
+  return Hops(demand, demand.pieces.rows, demand.pieces.cols);
+}
+
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm) {
-  const auto received_in = [&](int rows, int cols) {
-    double chunks = 0;
-    for (const ChunkCount& count : CountChunks(demand.has, demand.needs, rows, cols))
-      chunks += static_cast<double>(count.received);
-    return chunks;
-  };
   if (!demand.travels) return 0;
   const bool in_place = IsReadInPlace(demand, algorithm);
   if (in_place && !algorithm.one_a_node) return 0;  // ranks can load all chunks
-  if (!in_place || received_in(1, 1) > kMostCountedHops)
-    return received_in(demand.pieces.rows, demand.pieces.cols);
+  if (!in_place || Hops(demand, 1, 1) > kMostCountedHops) return CountHops(demand);
   // All pieces of a grid cell have the same ranks, so each has the same number of copies.
   Demand whole = demand;
   whole.pieces = {};

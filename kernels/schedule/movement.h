@@ -32,6 +32,15 @@ class Movement {
   // Ordered by step and then by chunk, so that the arrival of a chunk at a rank comes before the
   // hops that forward it.
   const std::vector<ChunkHop>& hops() const { return hops_; }
+  // The block that a rank sums; may be empty.
+  const Block& summed_at(Rank rank) const { return summed_.at(rank); }
+  // The hops of a sum that bring terms of a chunk to a rank, in their order.
+  const std::vector<int>& TermsAt(Rank rank, int chunk) const;
+  // The hop of a sum that takes a chunk away from a rank; -1 if there is none.
+  int LeavingFrom(Rank rank, int chunk) const {
+    const auto at = leaving_.find({rank, chunk});
+    return at == leaving_.end() ? -1 : at->second;
+  }
   // The index of the hop that brings a chunk to a rank; -1 if the rank has it from the beginning.
   int ArrivalAt(Rank rank, int chunk) const {
     const auto at = arrivals_.find({rank, chunk});
@@ -52,6 +61,9 @@ class Movement {
   Chunks chunks_;
   std::vector<ChunkHop> hops_;
   absl::flat_hash_map<std::pair<Rank, int>, int> arrivals_;
+  std::vector<Block> summed_;                                          // of a sum, by rank
+  absl::flat_hash_map<std::pair<Rank, int>, int> leaving_;             // of a sum
+  absl::flat_hash_map<std::pair<Rank, int>, std::vector<int>> terms_;  // of a sum
 };
 
 // The chunks of `demand`, with the ranks that send and that receive them.
@@ -60,8 +72,10 @@ Chunks RefineDemand(const Problem& problem, const Topology& topology, const Dema
 
 // Above this, hops are not counted one by one, because that is slow and no daemon plans more.
 inline constexpr int64_t kMostCountedHops = 1 << 17;
-// Returns the number of hops of a Movement that copy, or of all its hops if there are more than
-// kMostCountedHops. Floating-point, because hostile options give more than 64 bits can count.
+// Returns the number of hops of a Movement. Floating-point, because hostile options give more than
+// 64 bits can count.
+double CountHops(const Demand& demand);
+// Returns the number of hops that copy, or of all hops if there are more than kMostCountedHops.
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm);
 

@@ -64,15 +64,16 @@ int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, cons
   for (const Demand& demand : CutDemands(problem, topology, split, fewest, 1, 1).list) {
     if (!demand.travels) continue;
     for (const Chunk& chunk : RefineDemand(problem, topology, demand, fewest).list) {
-      // A rank whose node has the chunk gets it from there.
-      std::set<int> nodes;
+      // A rank whose node has the chunk gets it from there. Each group of ranks sums for itself.
+      std::set<std::pair<int, int>> nodes;
       for (const Source& source : chunk.sources) {
+        const int group = demand.groups.empty() ? 0 : demand.groups[source.rank];
         for (Rank to : source.needers) {
-          if (!topology.SameNode(source.rank, to)) nodes.insert(topology.node_of_rank[to]);
+          if (!topology.SameNode(source.rank, to)) nodes.emplace(group, topology.node_of_rank[to]);
         }
       }
       bytes += static_cast<int64_t>(nodes.size()) * chunk.block.rows.size() *
-               chunk.block.cols.size() * SizeOf(problem.tensors[demand.operand].dtype);
+               chunk.block.cols.size() * SizeOf(DTypeOf(problem, demand));
     }
   }
   return bytes;
@@ -101,7 +102,7 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe) {
   AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
-  AGMM_RETURN_IF_ERROR(CheckNoSum(problem, recipe.split));
+  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
   const Algorithm& algorithm = *recipe.algorithm;
   const Demands demands =
       CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);

@@ -71,7 +71,7 @@ std::vector<std::string> AlgorithmNames();
 PlanOptions GatherAlone();
 
 // Returns the bytes that must cross between nodes in an epoch of any plan of this split: each node
-// gets the bytes that its ranks need and none of them has, once.
+// gets the bytes that its ranks need and none of them has, once, and sends each sum once.
 int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split);
 
 // Checks that the topology has the ranks of the problem. Errors: INVALID_ARGUMENT.
@@ -84,7 +84,7 @@ struct ResolvedOptions {
 // Chooses the open options, so that the plan has at most kMaxPlanSteps steps if a choice can
 // achieve that. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a split that
 // names no axis of the mesh, a count out of range, options that exclude each other, or too many
-// blocks between ranks; UNIMPLEMENTED for a split that needs a sum.
+// blocks between ranks; UNIMPLEMENTED for an open sum.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 
@@ -97,8 +97,8 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
 PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
 
 // Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors: those of
-// CheckTopology, UNIMPLEMENTED for a split that needs a sum, and RESOURCE_EXHAUSTED for a workspace
-// that is too large.
+// CheckTopology, UNIMPLEMENTED for an open sum, and RESOURCE_EXHAUSTED for a workspace that is too
+// large.
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe);
 // Resolves the options and plans by their recipe. Errors: INVALID_ARGUMENT for an invalid problem,

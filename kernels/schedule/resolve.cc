@@ -38,6 +38,7 @@ struct Gathered {
   bool inputs = false;   // an input travels
   bool several = false;  // more than one input travels
   bool result = false;   // C travels
+  bool sums = false;     // ranks add up terms of C
   bool along_k = false;
   bool by_rows = false;  // its pieces are rows, not columns
   int64_t shard_bytes = 0;
@@ -105,7 +106,10 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
   });
   gathered.inputs = inputs > 0;
   gathered.several = inputs > 1;
-  gathered.result = demands.result().travels;
+  gathered.result = demands.result_travels();
+  gathered.sums = absl::c_any_of(demands.list, [](const Demand& demand) {
+    return demand.travels && demand.consumer == Consumer::kSum;
+  });
   gathered.nothing = !gathered.inputs && !gathered.result;
   if (gathered.nothing) return gathered;
   const Demand& input = LargestDemand(problem, demands);
@@ -196,10 +200,13 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
                 "ranks that exchange blocks share a node, but not all of them can load each "
                 "other's memory");
   }
-  return take("peer", gathered.inputs
-                          ? "ranks that exchange blocks share a node, and read each other's "
-                            "shards in place"
-                          : "ranks that exchange blocks share a node");
+  if (gathered.inputs) {
+    return take("peer",
+                "ranks that exchange blocks share a node, and read each other's shards in place");
+  }
+  return take("peer", gathered.sums ? "ranks that exchange blocks share a node, and add up each "
+                                      "other's partial sums in place"
+                                    : "ranks that exchange blocks share a node");
 }
 
 absl::Status CheckCounts(const PlanOptions& options) {
@@ -260,7 +267,7 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
 absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& options) {
   if (options.split.empty()) return ChooseSplit(problem);
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
-  AGMM_RETURN_IF_ERROR(CheckNoSum(problem, split));
+  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
   AGMM_RETURN_IF_ERROR(CheckDemands(problem, split, DemandsOf(problem, split)));
   return split;
 }

@@ -47,7 +47,6 @@ std::vector<Hop> TorusRoute(const Spread& spread);
 // Returns the hops backwards, the last hop first, with steps mirrored between the first and the
 // last step. If a rank spreads a chunk by `hops`, the result brings it the parts of a sum: every
 // other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals `hops`.
-// No planner makes sums yet.
 std::vector<Hop> Reversed(std::vector<Hop> hops);
 
 // Returns the source and the needers as a cycle, downwards from the source and node by node, so

@@ -96,18 +96,14 @@ std::vector<Split> Splits(const Problem& problem) {
   return splits;
 }
 
-absl::Status CheckNoSum(const Problem& problem, const Split& split) {
+absl::Status CheckClosed(const Problem& problem) {
   for (const Tensor& tensor : problem.tensors) {
     if (RanksAlong(problem.mesh, tensor.sharding.open) == 1) continue;
     return absl::UnimplementedError(absl::StrFormat(
         "%s of %s has an open sum, which this release does not plan; leave out {U_%s}", tensor.name,
         ToString(problem), AxesText(problem.mesh, tensor.sharding.open)));
   }
-  if (RanksAlong(problem.mesh, split.k) == 1) return absl::OkStatus();
-  return absl::UnimplementedError(absl::StrFormat(
-      "split %s of %s needs a sum between ranks, which this release does not plan; use a split "
-      "that leaves %s whole",
-      SplitText(problem, split), ToString(problem), DimensionOf(problem, Dim::kK).name));
+  return absl::OkStatus();
 }
 
 Work WorkOf(const Problem& problem, const Split& split) {
@@ -115,14 +111,16 @@ Work WorkOf(const Problem& problem, const Split& split) {
   const int ranks = problem.mesh.size();
   const Operand c = TheProduct(problem).c;
   const Shape shape = ShapeOf(problem);
+  work.summed = RanksAlong(problem.mesh, split.k) > 1 && shape.k > 1;
   for (Rank rank = 0; rank < ranks; ++rank) {
     work.parts.push_back({PartOf(problem, split.m, shape.m, rank),
                           PartOf(problem, split.n, shape.n, rank),
                           PartOf(problem, split.k, shape.k, rank)});
+    if (work.parts.back().k.empty()) work.parts.back() = {};
     work.c_travels |=
         !Covers(NeededBlock(problem, c, work.parts.back()), ShardBlock(problem, c, rank));
   }
-  if (work.c_travels || RanksAlong(problem.mesh, split.k) > 1) return work;
+  if (work.c_travels || work.summed) return work;
   for (Rank rank = 0; rank < ranks; ++rank) {
     const Block wanted = ShardBlock(problem, c, rank);
     work.parts[rank].m = Along(problem, c, wanted, Dim::kM);

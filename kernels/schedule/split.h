@@ -25,16 +25,17 @@ std::string SplitText(const Problem& problem, const Split& split);
 // dimension are in the order in which C, A or B names them.
 std::vector<Split> Splits(const Problem& problem);
 
-// Returns OK if the split makes C without a sum between ranks. Errors: UNIMPLEMENTED naming the
-// split, or the operand whose sum is open.
-absl::Status CheckNoSum(const Problem& problem, const Split& split);
+// Returns OK if no operand has an open sum. Errors: UNIMPLEMENTED naming the operand.
+absl::Status CheckClosed(const Problem& problem);
 
 // The part of the product of one rank. May be empty.
 using LocalProduct = Ranges;
 
-// The local products of all ranks under a split. If it cuts K, ranks make parts of one sum.
+// The local products of all ranks under a split. If it cuts K, ranks make parts of one sum, and
+// those beyond the length of K make nothing.
 struct Work {
   bool c_travels = false;           // some rank wants elements of C that it does not make
+  bool summed = false;              // several ranks make parts of one sum
   std::vector<LocalProduct> parts;  // by rank
 };
 // Returns the work of a split. A rank makes only its own part of C, unless C travels or is summed.

@@ -10,6 +10,7 @@
 #include <regex>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,7 @@ bool RanksShareANode(const Topology& topology) {
 struct Copy {
   Block block;
   Rank from, to;
+  bool terms;  // of a sum
 };
 std::vector<Copy> CopiesOf(const Schedule& schedule) {
   std::vector<Copy> copies;
@@ -60,18 +62,24 @@ std::vector<Copy> CopiesOf(const Schedule& schedule) {
       if (transfer == nullptr) continue;
       for (const Place& to : transfer->to)
         if (to.rank != transfer->from.rank)
-          copies.push_back({transfer->block, transfer->from.rank, to.rank});
+          copies.push_back({transfer->block, transfer->from.rank, to.rank,
+                            transfer->block.operand == kC && to.buffer == kWorkspace});
     }
   }
   return copies;
 }
 
+// Terms cross once from each node to the rank that sums them.
 bool EachBlockCrossesToANodeOnce(const Chosen& chosen) {
-  std::map<std::pair<int, Operand>, std::vector<Block>> arrived;  // by node
+  // By node and operand; of terms, also by the node that they come from and the rank that adds
+  // them.
+  std::map<std::tuple<int, Operand, int, Rank>, std::vector<Block>> arrived;
   for (const Copy& copy : CopiesOf(chosen.schedule)) {
     if (chosen.topology.SameNode(copy.from, copy.to)) continue;
+    const std::vector<int>& node = chosen.topology.node_of_rank;
     std::vector<Block>& there =
-        arrived[{chosen.topology.node_of_rank[copy.to], copy.block.operand}];
+        arrived[{node[copy.to], copy.block.operand, copy.terms ? node[copy.from] : -1,
+                 copy.terms ? copy.to : -1}];
     for (const Block& block : there)
       if (!Intersect(block, copy.block).empty()) return false;
     there.push_back(copy.block);
@@ -91,6 +99,17 @@ std::set<std::pair<Rank, Rank>> LoadsOf(const Schedule& schedule) {
     }
   }
   return loads;
+}
+
+// Returns true if a rank adds up terms from another one's memory.
+bool SumsInPlace(const Schedule& schedule) {
+  for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      const auto* reduce = std::get_if<Reduce>(&step.op);
+      if (reduce != nullptr && reduce->from.rank != rank) return true;
+    }
+  }
+  return false;
 }
 
 int64_t MultiplyCount(const Schedule& schedule, Rank rank) {
@@ -114,6 +133,12 @@ const Claim kClaims[] = {
        return BytesBetweenNodes(c.topology, c.schedule) == 0 && !LoadsOf(c.schedule).empty() &&
               absl::c_all_of(CopiesOf(c.schedule),
                              [](const Copy& copy) { return copy.block.operand == kC; });
+     }},
+    {"auto takes peer: ranks that exchange blocks share a node, and add up each other's partial "
+     "sums in place",
+     [](const Chosen& c, const std::smatch&) {
+       return BytesBetweenNodes(c.topology, c.schedule) == 0 && LoadsOf(c.schedule).empty() &&
+              SumsInPlace(c.schedule);
      }},
     {"auto takes peer: ranks that exchange blocks share a node",
      [](const Chosen& c, const std::smatch&) {

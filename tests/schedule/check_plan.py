@@ -18,6 +18,9 @@ SPECS = [
     ("A[M_x, K] * B[K, N_x] -> C[M_x, N]", "x=4"),
     ("A[M, K_x] * B[K, N] -> C[M, N]", "x=3"),
     ("A[M, K_x] * B[K, N_x] -> C[M, N_x]", "x=4"),
+    ("A[M, K_x] * B[K_x, N] -> C[M, N]", "x=3"),
+    ("A[M, K_x] * B[K_x, N] -> C[M_x, N]", "x=4"),
+    ("A[M_x, K_y] * B[K_y, N_x] -> C[M_x, N_y]", "x=2,y=2"),
     ("A[M_x, K] * B[K_x, N] -> C[M_x, N]", "x=3"),
     ("A[M_x, K] * B[K, N] -> C[M, N]", "x=4"),
     ("A[M_xy, K] * B[K, N] -> C[M_y, N]", "x=2,y=3"),
@@ -72,7 +75,7 @@ def draw(agmmctl, rng):
             options["--send"] = "carried"
         axes = mesh.replace("=", ",").split(",")[::2]
         if rng.random() < 0.7:
-            cuts = [f"{dim}={''.join(chosen)}" for dim in "MN"
+            cuts = [f"{dim}={''.join(chosen)}" for dim in "MNK"
                     if (chosen := [axis for axis in axes if rng.random() < 0.5])]
             options["--split"] = ",".join(cuts) if cuts else "none"
         words = [word for option in options.items() for word in option]

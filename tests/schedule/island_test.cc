@@ -59,15 +59,19 @@ TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {
 TEST(Islands, AGatherWithinOneIslandReadsInPlace) {
   const Problem problem = OnMesh("x=2,y=2", "A[M_x, K] * B[K, N_xy] -> C[M, N_xy]");
   const Topology columns{{0, 0, 0, 0}, {0, 1, 0, 1}}, rows{{0, 0, 0, 0}, {0, 0, 1, 1}};
-  EXPECT_EQ(Verify(problem, columns, Plan(problem, columns, By("peer")).value()), absl::OkStatus());
-  EXPECT_TRUE(absl::IsInvalidArgument(Plan(problem, rows, By("peer")).status()));
+  PlanOptions peer = By("peer");
+  peer.split = "N=xy";
+  EXPECT_EQ(Verify(problem, columns, Plan(problem, columns, peer).value()), absl::OkStatus());
+  EXPECT_TRUE(absl::IsInvalidArgument(Plan(problem, rows, peer).status()));
 }
 
 TEST(Islands, AReplicaInTheOwnIslandIsRead) {
   const Problem problem = OnMesh("x=2,y=2", "A[M_x, K] * B[K, N_xy] -> C[M, N_xy]");
   for (const Topology& topology :
        {Topology{{0, 0, 0, 0}, {0, 1, 0, 1}}, Topology{{0, 0, 0, 0}, {1, 0, 0, 1}}}) {
-    const auto schedule = Plan(problem, topology, By("peer"));
+    PlanOptions peer = By("peer");
+    peer.split = "N=xy";
+    const auto schedule = Plan(problem, topology, peer);
     ASSERT_TRUE(schedule.ok()) << schedule.status();
     EXPECT_EQ(Verify(problem, topology, *schedule), absl::OkStatus());
   }

@@ -51,8 +51,9 @@ class Lines {
   int count_ = 0;
 };
 
-// Two plans by each algorithm for each sharding. Sizes, dtypes and numbers of nodes take turns.
-void AddShardings(Lines* lines) {
+// Two plans by each algorithm for each sharding, with or without a sum between ranks. Sizes, dtypes
+// and numbers of nodes take turns.
+void AddShardings(Lines* lines, bool summed) {
   const std::vector<Shape> shapes = {{10, 7, 13}, {33, 17, 40}, {97, 61, 333}, {2, 3, 2}};
   size_t turn = 0;
   for (const ShardedCase& sharded : ShardedCases()) {
@@ -65,7 +66,9 @@ void AddShardings(Lines* lines) {
     for (const Algorithm& algorithm : Algorithms()) {
       std::vector<const ShardedPlan*> by;
       for (const ShardedPlan& plan : plans) {
-        if (plan.options.algorithm == algorithm.name) by.push_back(&plan);
+        if (plan.options.algorithm == algorithm.name &&
+            WorkOf(plan.problem, plan.recipe.split).summed == summed)
+          by.push_back(&plan);
       }
       if (by.empty()) continue;
       // The last one has the most options that are not the default.
@@ -127,10 +130,11 @@ void AddDTypes(Lines* lines) {
 
 TEST(PlanHashes, AreThoseOfTheList) {
   Lines lines;
-  AddShardings(&lines);
+  AddShardings(&lines, /*summed=*/false);
   AddSizes(&lines);
   AddUneven(&lines);
   AddDTypes(&lines);
+  AddShardings(&lines, /*summed=*/true);
   EXPECT_GE(lines.count(), 400);
   ExpectGolden("plan_hashes.txt", lines.text());
 }

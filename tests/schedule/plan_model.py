@@ -126,6 +126,11 @@ def accesses_of(plan, rank, step):
             add(not step["finish"], step["c"], step["acc"])
         if step["finish"]:
             add(True, step["c"], step["out"])
+    elif step["op"] == "reduce":
+        add(False, step["c"], step["from"])
+        add(True, step["c"], step["into"])
+        if step["finish"]:
+            add(True, step["c"], step["out"])
     elif step["op"] != "join":
         raise Wrong("a step of an unknown kind: " + step["op"])
     return out
@@ -140,6 +145,8 @@ def relay_lanes(rank, steps):
             places = []
         elif step["op"] == "transfer":
             places = [step["from"], *step["to"]]
+        elif step["op"] == "reduce":
+            places = [step["from"], step["into"], step["out"] if step["finish"] else None]
         else:
             places = [step["a_place"], step["b_place"], step["acc"], step["out"] if step["finish"] else None]
         if any(place and place["rank"] == rank and place["buffer"] != "workspace" for place in places):
@@ -350,6 +357,12 @@ class Simulation:
         elif step["acc"]:
             self.write(c, step["acc"], total)
 
+    def reduce(self, step):
+        total = self.read(step["c"], step["into"]) + self.read(step["c"], step["from"])
+        self.write(step["c"], step["into"], total)
+        if step["finish"]:
+            self.write(step["c"], step["out"], total)
+
     def run(self, graph):
         names = {end: name for name, (_, end) in graph.ends.items()}
         for vertex in graph.order:
@@ -362,6 +375,8 @@ class Simulation:
             step = self.plan.steps[rank][s]
             if step["op"] == "multiply":
                 self.multiply(rank, epoch, step)
+            elif step["op"] == "reduce":
+                self.reduce(step)
             elif arrival is not None:
                 self.write(step["block"], step["to"][arrival], self.read(step["block"], step["from"]))
             else:

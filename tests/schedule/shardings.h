@@ -1,4 +1,4 @@
-// Every sharding that a product can have without a sum between ranks, in a list that all tests of
+// Every sharding that a product can have without an open sum, in a list that all tests of
 // planning share.
 #pragma once
 
@@ -40,7 +40,7 @@ struct Draw {
   int nodes = 1;
 };
 
-// All plans of a case: each split that needs no sum, each algorithm, with all arrivals in places of
+// All plans of a case: each split, each algorithm, with all arrivals in places of
 // their own or in a bounded workspace, sends carried or not, chunks and chunks along K 1 and 3.
 // Options that resolve to others are left out. `thorough`: all combinations of these, not each
 // against the defaults of the others.

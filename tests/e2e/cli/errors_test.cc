@@ -108,8 +108,6 @@ TEST_F(OneNode, MeaninglessFlagsAreRefused) {
   ExpectRefused("A.npy", "B.npy", {"--chunks", "0"}, 2, "--chunks: Value 0 not in range");
   ExpectRefused("A.npy", "B.npy", {"--mesh", "x=3"}, 2,
                 "mesh x=3 needs 3 ranks and the world has 2");
-  ExpectRefused("A.npy", "B.npy", {"--mesh", "x=2", "--split", "K=x"}, 5,
-                "needs a sum between ranks");
   ExpectRefused("A.npy", "B.npy", {"--mesh", "x=2", "--workspace-shards", "1"}, 2,
                 "--workspace-shards: Value 1 not in range 2 to 256");
 }

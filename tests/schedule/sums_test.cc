@@ -1,0 +1,159 @@
+// Products whose ranks compute parts of a sum: the split, the bytes, the order of summation, and
+// the routes backwards.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/schedule/access.h"
+#include "kernels/schedule/index.h"
+#include "kernels/schedule/plan.h"
+#include "kernels/schedule/split.h"
+#include "kernels/schedule/text.h"
+#include "kernels/schedule/verify.h"
+#include "tests/schedule/problems.h"
+
+namespace agmm::test {
+namespace {
+
+constexpr char kReduceScatter[] = "A[M, K_x] * B[K_x, N] -> C[M, N_x]";
+constexpr char kAllReduce[] = "A[M, K_x] * B[K_x, N] -> C[M, N]";
+
+PlanOptions Summed(const std::string& algorithm, int chunks = 1) {
+  PlanOptions options;
+  options.algorithm = algorithm;
+  options.split = "K=x";
+  options.chunks = chunks;
+  return options;
+}
+
+// Dies if there is no plan, or if it is wrong.
+Schedule Planned(const Problem& problem, const Topology& topology, const PlanOptions& options) {
+  Schedule schedule = Plan(problem, topology, options).value();
+  EXPECT_EQ(Verify(problem, topology, schedule), absl::OkStatus()) << Print(problem, schedule);
+  return schedule;
+}
+
+std::vector<int64_t> SentBytes(const Topology& topology, const Schedule& schedule) {
+  std::vector<int64_t> bytes;
+  for (const Traffic& traffic : TrafficOf(topology, schedule))
+    bytes.push_back(traffic.own_node() + traffic.other_nodes);
+  return bytes;
+}
+
+// The routes on which every rank sends as much as the others.
+const char* const kBalanced[] = {"serial", "ring", "bidirectional_ring", "split_ring", "direct"};
+
+TEST(Sums, AReduceScatterSendsTheTermsOfAllOtherBlocks) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    const Problem problem = MakeProblem(ranks, {16, 24 * ranks, 64}, DType::kBF16, kReduceScatter);
+    const int64_t terms = 16 * 24 * ranks * SizeOf(DType::kF32);
+    for (const char* algorithm : kBalanced) {
+      for (const int chunks : {1, 2}) {
+        SCOPED_TRACE(absl::StrCat(algorithm, " ", ranks, " chunks ", chunks));
+        const Topology topology = MakeTopology(ranks, ranks);
+        const Schedule schedule = Planned(problem, topology, Summed(algorithm, chunks));
+        EXPECT_THAT(SentBytes(topology, schedule), testing::Each(terms * (ranks - 1) / ranks));
+      }
+    }
+  }
+}
+
+TEST(Sums, AnAllReduceSendsAReduceScatterAndAnAllGather) {
+  for (const int ranks : {2, 3, 4, 8}) {
+    const Problem problem = MakeProblem(ranks, {16, 24 * ranks, 64}, DType::kBF16, kAllReduce);
+    const int64_t elements = 16 * 24 * ranks * (ranks - 1) / ranks;
+    for (const char* algorithm : kBalanced) {
+      SCOPED_TRACE(absl::StrCat(algorithm, " ", ranks));
+      const Topology topology = MakeTopology(ranks, ranks);
+      const Schedule schedule = Planned(problem, topology, Summed(algorithm));
+      const int64_t bytes = elements * (SizeOf(DType::kF32) + SizeOf(DType::kBF16));
+      int64_t all = 0;
+      for (const int64_t sent : SentBytes(topology, schedule)) all += sent;
+      EXPECT_EQ(all, ranks * bytes);
+    }
+  }
+}
+
+// Between nodes, each block has one sum for each other node.
+TEST(Sums, HierarchicalCrossesToANodeOnceForEachBlock) {
+  const Problem problem = MakeProblem(8, {16, 64, 64}, DType::kF32, kReduceScatter);
+  const Topology topology = MakeTopology(8, 2);
+  const Schedule schedule = Planned(problem, topology, Summed("hierarchical"));
+  int64_t between = 0;
+  for (const Traffic& traffic : TrafficOf(topology, schedule)) between += traffic.other_nodes;
+  EXPECT_EQ(between, 16 * 64 * SizeOf(DType::kF32));
+  ASSERT_TRUE(ParseSplit(problem, "K=x").ok());
+  EXPECT_EQ(between, LeastBetweenNodes(problem, topology, *ParseSplit(problem, "K=x")));
+}
+
+// The second half of a tensor-parallel layer. Gathered, it would move 113.75 MiB.
+TEST(Sums, TheDefaultSplitOfARowParallelLayerSums) {
+  const Problem problem = MakeProblem(8, {64, 4096, 14336}, DType::kBF16, kAllReduce);
+  const Topology topology = MakeTopology(8, 8);
+  const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
+  EXPECT_EQ(SplitText(problem, resolved.recipe.split), "K=x");
+  int64_t all = 0;
+  for (const int64_t sent : SentBytes(topology, Planned(problem, topology, {}))) all += sent;
+  EXPECT_EQ(all, 21 * 512 * 1024) << "10.5 MiB";
+}
+
+// The ranks in the order in which their terms are added up, by the first column of the chunk.
+std::map<int64_t, std::vector<Rank>> OrdersOfDirect(const Schedule& schedule) {
+  std::map<std::pair<Rank, int64_t>, Rank> origin;  // by rank and byte of its workspace
+  for (Rank rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      if (const auto* multiply = std::get_if<Multiply>(&step.op))
+        origin[{rank, multiply->acc->offset_bytes}] = rank;
+      if (const auto* transfer = std::get_if<Transfer>(&step.op))
+        origin[{transfer->to[0].rank, transfer->to[0].offset_bytes}] = rank;
+    }
+  }
+  std::map<int64_t, std::vector<Rank>> orders;
+  for (Rank rank = 0; rank < static_cast<int>(schedule.ranks.size()); ++rank) {
+    for (const Step& step : schedule.ranks[rank]) {
+      const auto* reduce = std::get_if<Reduce>(&step.op);
+      if (reduce == nullptr) continue;
+      std::vector<Rank>& order = orders[reduce->c.cols.begin];
+      if (order.empty()) order.push_back(origin.at({rank, reduce->into.offset_bytes}));
+      order.push_back(origin.at({rank, reduce->from.offset_bytes}));
+    }
+  }
+  return orders;
+}
+
+TEST(Sums, DirectAddsInTheOrderOfTheRanksWhicheverRankSums) {
+  const Problem problem = MakeProblem(3, {8, 12, 16}, DType::kF32, kReduceScatter);
+  const Schedule schedule = Planned(problem, MakeTopology(3, 3), Summed("direct"));
+  const std::vector<Rank> in_order = {0, 1, 2};
+  EXPECT_THAT(OrdersOfDirect(schedule),
+              testing::ElementsAre(testing::Pair(0, in_order), testing::Pair(4, in_order),
+                                   testing::Pair(8, in_order)));
+}
+
+// A rank that a shard of K does not reach has no terms.
+TEST(Sums, MoreRanksThanTermsSumWhatThereIs) {
+  for (const char* spec : {kReduceScatter, kAllReduce, "A[M, K_x] * B[K_x, N] -> C[M_x, N]"}) {
+    for (const int64_t k : {1, 2, 3}) {
+      SCOPED_TRACE(absl::StrCat(spec, " K=", k));
+      const Problem problem = MakeProblem(4, {5, 7, k}, DType::kF32, spec);
+      for (const char* algorithm : kBalanced)
+        Planned(problem, MakeTopology(4, 2), Summed(algorithm));
+    }
+  }
+}
+
+TEST(Sums, AnOpenSumIsRefused) {
+  const Problem problem =
+      MakeProblem(2, {8, 8, 8}, DType::kF32, "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}");
+  const absl::Status status = Plan(problem, MakeTopology(2, 1), {}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented);
+  EXPECT_THAT(status.message(), testing::HasSubstr("has an open sum"));
+}
+
+}  // namespace
+}  // namespace agmm::test
