@@ -200,12 +200,13 @@ std::string CaseOf(const Problem& problem) {
 struct Candidate {
   Split split;
   SplitCost cost;
-  bool sums = false, too_large = false;
+  bool sums = false, too_large = false, only_asked_for = false;
 };
 
 Candidate CandidateOf(const Problem& problem, const Split& split) {
   const bool fits = CheckDemands(problem, split, DemandsOf(problem, split)).ok();
-  return {split, CostOf(problem, split), WorkOf(problem, split).summed, !fits};
+  return {split, CostOf(problem, split), WorkOf(problem, split).summed, !fits,
+          KeepsK(problem) && !split.k.empty()};
 }
 
 // Returns the cheapest first, and the ones that cannot be chosen last. Includes `taken`, which may
@@ -216,7 +217,10 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
   if (absl::c_none_of(candidates, [&](const Candidate& one) { return one.split == taken; }))
     candidates.push_back(CandidateOf(problem, taken));
   absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
-    return x.too_large != y.too_large ? y.too_large : IsBetter(x.cost, y.cost);
+    const auto key = [](const Candidate& one) {
+      return std::pair(one.only_asked_for, one.too_large);
+    };
+    return key(x) != key(y) ? key(x) < key(y) : IsBetter(x.cost, y.cost);
   });
   return candidates;
 }
@@ -228,9 +232,10 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
                Number("flops of a rank"), Number("bytes + flops/1000"), Number("beside its shards"),
                Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
-    const std::string mark = one.split == taken ? chosen ? "taken" : "asked for"
-                             : one.too_large    ? "too many blocks to be planned"
-                                                : "";
+    const std::string mark = one.split == taken   ? chosen ? "taken" : "asked for"
+                             : one.too_large      ? "too many blocks to be planned"
+                             : one.only_asked_for ? "only if asked for: changes the order of sums"
+                                                  : "";
     table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
                   FormatBytes(one.cost.moved_bytes),
                   absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),

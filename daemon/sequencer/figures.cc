@@ -67,6 +67,8 @@ ScheduleFacts FactsOf(const Problem& problem, const Topology& topology, const Sc
       if (const auto* transfer = std::get_if<Transfer>(&steps[i].op)) {
         facts.transfers = true;
         facts.c_travels |= problem.Writes(transfer->block.operand);
+      } else if (std::holds_alternative<Reduce>(steps[i].op)) {
+        facts.transfers = facts.c_travels = true;  // terms may be read in place
       } else if (std::holds_alternative<Multiply>(steps[i].op)) {
         ++count;
         multiply_step = static_cast<int>(i);

@@ -433,9 +433,9 @@ class Builder {
     return terms;
   }
 
-  // Adds what a rank does with a chunk of a sum: it adds up all terms, in the order of the ranks
-  // that they come from, and then sends the sum on or finishes it. All of this has one lane, so
-  // that multiplies never wait for terms.
+  // Adds what a rank does with a chunk of a sum: it adds up all terms, first one in its own
+  // memory and then the others in the order of their ranks, and sends the sum on or finishes it.
+  // All of this has one lane, so that multiplies never wait for terms.
   void AddSum(Rank rank, int chunk) {
     const Movement& movement = sum_->movement;
     RankSteps& mine = ranks_[rank];

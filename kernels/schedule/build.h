@@ -21,7 +21,7 @@ struct BuildOptions {
 Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
                const std::vector<Movement>& movements, const BuildOptions& options);
 
-// Returns the number of transfers and multiplies that Build makes of these demands, without making
+// Returns the number of steps without joins that Build makes of these demands, without making
 // them, because a plan may be too large. Floating-point, because hostile options give more than 64
 // bits can count.
 double CountSteps(const Problem& problem, const Topology& topology, const Demands& demands,

@@ -4,8 +4,6 @@
 #include <climits>
 #include <utility>
 
-#include "absl/algorithm/container.h"
-
 namespace agmm {
 namespace {
 
@@ -119,14 +117,13 @@ int64_t Cuts::Count(const Range& range, Dim dim) const {
 std::vector<int> ChunksMadeBy(const Problem& problem, const Movement& c, const Block& made,
                               Rank rank) {
   const Block wanted = ShardBlock(problem, TheProduct(problem).c, rank);
+  // All of a sum that a rank has terms of.
+  if (c.consumer() == Consumer::kSum) return c.ChunksOf(made);
   std::vector<int> chunks;
   for (int chunk : c.ChunksOf(made)) {
     const Chunk& one = c.chunks().list[chunk];
-    const bool sends =
-        std::any_of(one.sources.begin(), one.sources.end(), [&](const Source& source) {
-          return source.rank == rank ||
-                 (c.consumer() == Consumer::kSum && absl::c_linear_search(source.needers, rank));
-        });
+    const bool sends = std::any_of(one.sources.begin(), one.sources.end(),
+                                   [&](const Source& source) { return source.rank == rank; });
     if (sends || !Intersect(wanted, one.block).empty()) chunks.push_back(chunk);
   }
   return chunks;
@@ -175,7 +172,7 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
   int sums = 0;
   for (Group& group : groups) {
     // Cells of other blocks may come between those of this one, so that its sum cannot be on chip.
-    // Nor can one that stays a partial sum.
+    // A pass on chip ends with a finished block, so terms are added up in the workspace, too.
     const bool apart = (by_arrival || summed) && group.cells.size() > 1;
     for (auto& [time, cell] : group.cells) {
       cell.sum = apart ? sums : -1;

@@ -133,14 +133,11 @@ bool SumInShards(const Problem& problem, Operand operand, const Block& made,
   return elements == SizeOf(made);
 }
 
-// Cuts a block at all ends of the shards.
-Blocks CutByShards(const Problem& problem, const Block& block) {
-  if (block.empty()) return {block};
+// Cuts a block at all ends of the shards of its operand.
+Blocks CutByShards(const Block& block, const std::vector<Block>& shards) {
   const auto ranges = [&](Range Block::*along) {
     std::vector<int64_t> ends = {(block.*along).begin, (block.*along).end};
-    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-      const Block shard = ShardBlock(problem, block.operand, rank);
-      if (shard.empty()) continue;
+    for (const Block& shard : shards) {
       for (const int64_t end : {(shard.*along).begin, (shard.*along).end})
         if (end > (block.*along).begin && end < (block.*along).end) ends.push_back(end);
     }
@@ -200,8 +197,17 @@ Demand SumDemand(const Problem& problem, const Split& split, Operand operand, Wo
       if (again) work.parts[group[i]] = {};
     }
   }
-  for (Rank rank = 0; rank < ranks; ++rank)
-    sum.needs.push_back(work.parts[rank].empty() ? Blocks{} : CutByShards(problem, made(rank)));
+  // Chunks of a sum end where shards do, so that each has one place. In shards, they do anyway.
+  std::vector<Block> shards;
+  for (Rank rank = 0; rank < ranks && !in_shards; ++rank) {
+    const Block shard = ShardBlock(problem, operand, rank);
+    if (!shard.empty()) shards.push_back(shard);
+  }
+  for (Rank rank = 0; rank < ranks; ++rank) {
+    sum.needs.push_back(work.parts[rank].empty() ? Blocks{}
+                        : in_shards              ? Blocks{made(rank)}
+                                                 : CutByShards(made(rank), shards));
+  }
   SetTravels(sum);
   return sum;
 }
@@ -282,7 +288,9 @@ absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
   AGMM_RETURN_IF_ERROR(CheckClosed(problem));
   std::optional<std::pair<SplitCost, Split>> best;
   absl::Status none;
+  const bool keeps_k = KeepsK(problem);
   for (const Split& split : Splits(problem)) {
+    if (keeps_k && !split.k.empty()) continue;
     const SplitCost cost = CostOf(problem, split);
     if (best && !IsBetter(cost, best->first)) continue;
     if (absl::Status status = CheckDemands(problem, split, DemandsOf(problem, split));

@@ -18,8 +18,8 @@ enum class Consumer { kMultiplies, kShard, kSum };
 // The blocks of one operand that each rank has before the operand travels, and the blocks that it
 // needs afterwards. Of a result, a rank has the blocks that it computes or sums, and needs its
 // shard.
-// A sum is described as the movement of which it is the reverse: a rank has the block that it sums,
-// and needs the block to which it adds terms.
+// A sum is described backwards: a rank has the block that it sums, and needs the block to which it
+// adds terms.
 struct Demand {
   Operand operand = 0;
   Producer producer = Producer::kShard;
@@ -69,7 +69,8 @@ const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 // Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);
 
-// Returns the best split (IsBetter), or the first of several equally good ones. Errors: those of
+// Returns the best split (IsBetter), or the first of several equally good ones, under the rule of
+// KeepsK. Errors: those of
 // CheckDemands and CheckClosed.
 absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 

@@ -55,7 +55,7 @@ inline constexpr int kMaxChunks = 256;
 // seconds. That time grows faster than the number of steps.
 inline constexpr int64_t kMaxPlanSteps = 1 << 17;
 
-// The number of transfers and multiplies of a plan, and an estimate of the memory for planning and
+// The number of steps of a plan without joins, and an estimate of the memory for planning and
 // proving it. Beyond kMaxPlanSteps, both may be too high.
 struct PlanCost {
   int64_t steps = 0, bytes = 0;

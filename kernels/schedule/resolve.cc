@@ -79,7 +79,14 @@ void FindPairs(const Topology& topology, const Demand& demand, Gathered& gathere
   for (Rank rank = 0; rank < ranks; ++rank) {
     const int node = topology.node_of_rank[rank];
     const auto look = [&](size_t cell) {
-      const auto& all = holders[cell];
+      std::vector<std::pair<int, Rank>> of_group;
+      if (!demand.groups.empty()) {
+        absl::c_copy_if(holders[cell], std::back_inserter(of_group),
+                        [&](const std::pair<int, Rank>& holder) {
+                          return demand.groups[holder.second] == demand.groups[rank];
+                        });
+      }
+      const auto& all = demand.groups.empty() ? holders[cell] : of_group;
       if (all.empty() || std::binary_search(all.begin(), all.end(), std::pair(node, rank)))
         return true;
       const auto at = std::lower_bound(all.begin(), all.end(), std::pair(node, Rank{0}));

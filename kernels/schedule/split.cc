@@ -96,6 +96,13 @@ std::vector<Split> Splits(const Problem& problem) {
   return splits;
 }
 
+bool KeepsK(const Problem& problem) {
+  const Product& product = TheProduct(problem);
+  return absl::c_all_of(std::initializer_list<Operand>{product.a, product.b}, [&](Operand input) {
+    return Along(problem, input, problem.tensors[input].sharding, Dim::kK).empty();
+  });
+}
+
 absl::Status CheckClosed(const Problem& problem) {
   for (const Tensor& tensor : problem.tensors) {
     if (RanksAlong(problem.mesh, tensor.sharding.open) == 1) continue;

@@ -25,6 +25,10 @@ std::string SplitText(const Problem& problem, const Split& split);
 // dimension are in the order in which C, A or B names them.
 std::vector<Split> Splits(const Problem& problem);
 
+// Returns true if the planner does not choose a split that cuts K, because both inputs have K
+// whole: a row of C then has the same bits in any batch and on any mesh.
+bool KeepsK(const Problem& problem);
+
 // Returns OK if no operand has an open sum. Errors: UNIMPLEMENTED naming the operand.
 absl::Status CheckClosed(const Problem& problem);
 

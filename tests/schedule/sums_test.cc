@@ -147,6 +147,24 @@ TEST(Sums, MoreRanksThanTermsSumWhatThereIs) {
   }
 }
 
+// The planner would save bytes, but a row would have other bits in another batch.
+TEST(Sums, AreNotChosenWhereBothInputsHaveKWhole) {
+  const Problem problem = MakeProblem(4, {512, 512, 8192}, DType::kBF16);
+  const Split sums = ParseSplit(problem, "K=x").value();
+  const Split chosen = ResolveOptions(problem, MakeTopology(4, 1), {}).value().recipe.split;
+  EXPECT_TRUE(IsBetter(CostOf(problem, sums), CostOf(problem, chosen)));
+  EXPECT_TRUE(chosen.k.empty()) << SplitText(problem, chosen);
+}
+
+// Two groups of ranks have the same terms. Each group is on two nodes, although each rank shares
+// its node with a rank of the other group.
+TEST(Sums, PeerIsRefusedIfTheRanksOfASumAreOnTwoNodes) {
+  const Problem problem =
+      ParseProblem(kAllReduce, ParseMesh("x=2,y=2").value(), {8, 8, 8}, DType::kF32).value();
+  const absl::Status status = Plan(problem, Topology{{0, 1, 1, 0}}, Summed("peer")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
+}
+
 TEST(Sums, AnOpenSumIsRefused) {
   const Problem problem =
       MakeProblem(2, {8, 8, 8}, DType::kF32, "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}");
