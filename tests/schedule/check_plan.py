@@ -90,7 +90,7 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     arguments.add_argument("agmmctl")
     arguments.add_argument("--seed", type=int, default=1)
-    arguments.add_argument("--plans", type=int, default=200)
+    arguments.add_argument("--plans", type=int, default=120)
     arguments.add_argument("--mutants", type=int, default=3, help="of each plan")
     options = arguments.parse_args()
     rng = random.Random(options.seed)
