@@ -1,4 +1,5 @@
-// agmm: products of matrices that are sharded over the devices of a world of daemons.
+// agmm: products and collectives of matrices that are sharded over the devices of a world of
+// daemons.
 //
 //   auto client = agmm::Client::Connect({.session = true});
 //   if (!client.ok()) return Fail(client.status());
@@ -26,6 +27,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -61,7 +63,7 @@ enum class StatusCode {
   kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
   kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
   kOutOfRange = 11,
-  kUnimplemented = 12,  // no planner for this product
+  kUnimplemented = 12,  // no planner for this job
   kInternal = 13,
   kUnavailable = 14,  // no daemon answers; reason WORLD_INCOMPLETE: it waits for other daemons
   kDataLoss = 15,
@@ -223,14 +225,19 @@ struct JobRequest {
   // type of A, or another one that the spec gives it: "C[M, N_x]:f32".
   std::string spec = {};
   std::string a = {}, b = {}, c = {};  // names of tensors; a new name for C makes a new one
-  std::string mesh = {};               // see TensorSpec
-  std::vector<int> ranks = {};         // see TensorSpec
-  std::string algorithm = {};          // "auto" or empty, or one that `agmmctl plan --help` names
-  std::string split = {};  // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
+  // In place of a, b and c, for specs with other operands: names of tensors, by operand. A spec
+  // without a product, "A[M_x, K] -> B[M, K]", gives a matrix another sharding: {{"A", "x"}, {"B",
+  // "y"}}.
+  std::map<std::string, std::string> tensors = {};
+  std::string mesh = {};        // see TensorSpec
+  std::vector<int> ranks = {};  // see TensorSpec
+  std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
+  std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
   int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
   int workspace_shard_count = 0;  // gathered shards that a rank has room for, from 2; 0: all
   bool carried = false;           // the multiply that reads a shard's tiles also sends them
-  int repeat_count = 1;           // times that the product is computed, for measurements
+  ElementType partials = ElementType::kF32;  // of terms of a sum that travel between devices
+  int repeat_count = 1;                      // times that the job's work is done, for measurements
   Milliseconds timeout{0};  // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
 };
 
@@ -259,7 +266,7 @@ struct JobInfo {
   JobState state = JobState::kQueued;
   Status error;  // set in kFailed and kCancelled
   int64_t m = 0, n = 0, k = 0;
-  ElementType type = ElementType::kF32;         // of A and B
+  ElementType type = ElementType::kF32;         // of the inputs
   ElementType result_type = ElementType::kF32;  // of C
   std::string split, algorithm, explanation;    // as it ran, and why
   std::string schedule;  // its algorithm, or "local" where nothing had to move

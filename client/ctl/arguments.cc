@@ -137,11 +137,10 @@ absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ran
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
                                                          absl::string_view bindings) {
   const std::vector<std::string> names = OperandNames(spec);
-  if (names.size() == 2 && absl::StrContains(spec, "->")) return MoveIsNotPlanned(spec);
-  if (names.size() != 3) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("spec \"%s\" has %s, but a product has 3, as in '%s'", spec,
-                        Counted(names.size(), "operand"), kDefaultSpec));
+  if (names.size() != (absl::StrContains(spec, '*') ? 3 : 2)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "spec \"%s\" has %s, but a product has 3, as in '%s', and a collective 2, as in '%s'", spec,
+        Counted(names.size(), "operand"), kDefaultSpec, kDefaultCollective));
   }
   std::map<std::string, v1::TensorRef> bound;
   for (absl::string_view binding : absl::StrSplit(bindings, ',')) {
@@ -151,8 +150,8 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
     const absl::string_view tensor = absl::StripAsciiWhitespace(pair.second);
     if (!absl::c_linear_search(names, operand) || tensor.empty()) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "--bind \"%s\": \"%s\" does not bind an operand of the spec; write %s=X,%s=W,%s=Y",
-          bindings, binding, names[0], names[1], names[2]));
+          "--bind \"%s\": \"%s\" does not bind an operand of the spec; write %s=TENSOR", bindings,
+          binding, absl::StrJoin(names, "=TENSOR,")));
     }
     AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(tensor));
     if (!bound.emplace(operand, ref).second) {
@@ -203,6 +202,15 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
           "Number of gathered shards that a rank has room for at a time, 2 to 256; some routes "
           "need room for a few more (default: all)")
       ->check(CLI::Range(2, kMaxChunks));
+  verb->add_option_function<std::string>(
+          "--partials",
+          [options](const std::string& dtype) {
+            const absl::StatusOr<DType> parsed = ParseDType(dtype);
+            if (parsed.ok()) options->partials = *parsed;
+          },
+          "Type in which terms of a sum travel: f32, bf16 or f16; a narrower one rounds them each "
+          "time that they leave a rank (default: f32)")
+      ->check(CLI::IsMember({"f32", "bf16", "f16"}));
   verb->add_option_function<std::string>(
           "--send", [options](const std::string& how) { options->carried = how == "carried"; },
           "How shards are sent: copied, or carried by the multiply that reads the same tiles "

@@ -45,8 +45,12 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
 // The help of --spec.
 inline constexpr char kSpecHelp[] =
     "The product, its shardings and, after a colon, the dtype of an operand: C[M, N_x]:f32";
+// The help of --spec of verbs that also take collectives.
+inline constexpr char kAnySpecHelp[] =
+    "The product, its shardings and, after a colon, the dtype of an operand: C[M, N_x]:f32. "
+    "Without a product, a collective: A[M_x, K] -> B[M, K]";
 
-// Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards and --send.
+// Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards, --partials and --send.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
 
 // Returns one line that explains why a parse of `app` failed with `error`: an unknown command, with

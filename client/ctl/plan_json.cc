@@ -26,7 +26,7 @@ class Writer {
     }
     return {
         {"schema", "agmm.plan.v1"},
-        {"format", 2},
+        {"format", 3},
         {"algorithm", schedule.algorithm},
         {"hash", HashHex(PlanHash(problem_, schedule))},
         {"problem", OfProblem()},
@@ -55,6 +55,7 @@ class Writer {
             {"chunks", options.chunks},
             {"k_chunks", options.k_chunks},
             {"workspace_shards", options.workspace_shards},
+            {"partials", std::string(Name(options.partials))},
             {"carried", options.carried}};
   }
   static Json OfMoved(const PlanReport& planned) {
@@ -74,6 +75,7 @@ class Writer {
             {"n", ShapeOf(problem_).n},
             {"k", ShapeOf(problem_).k},
             {"tensors", names},
+            {"collective", HasProduct(problem_) ? Json(nullptr) : Json(CollectiveName(problem_))},
             {"operands", Of(problem_.tensors)}};
   }
   Json Of(const Axis& axis) const { return {{"name", axis.name}, {"size", axis.size}}; }

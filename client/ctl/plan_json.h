@@ -40,7 +40,8 @@ struct PlanReport {
 //                "operands": [{"name", "rows", "cols", "dtype", "row_dim", "col_dim",
 //                              "row_axes": ["x"], "col_axes": [], "open_axes": []}]},
 //    "topology": {"node_of_rank": [node of each R]},
-//    "options": {"split": "N=x", "chunks", "k_chunks", "workspace_shards": 0 for all, "carried"},
+//    "options": {"split": "N=x", "chunks", "k_chunks", "workspace_shards": 0 for all,
+//                "partials": "f32", "carried"},
 //    "why": why these were chosen, or null,
 //    "refused_by_daemons": why daemons refuse the plan, or null,
 //    "moved": {"own_node", "other_nodes": bytes of an epoch, "least_other_nodes": no plan of this

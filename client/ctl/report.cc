@@ -61,7 +61,11 @@ std::string Bytes(int64_t bytes) {
 // shown.
 constexpr size_t kRunDigits = 4;
 
+// False for a collective, which has no K.
+bool Multiplies(const v1::Job& job) { return job.k() > 0; }
+
 std::string Size(const v1::Job& job) {
+  if (!Multiplies(job)) return absl::StrFormat("%dx%d", job.m(), job.n());
   return absl::StrFormat("%dx%dx%d", job.m(), job.n(), job.k());
 }
 
@@ -135,7 +139,7 @@ void AddFigures(const v1::Job& job, Fields* fields) {
            job.repeat_count() > 1 ? " an epoch, slowest rank, median after the first"
                                   : " an epoch, slowest rank",
            "not known: no rank reported its time");
-  if (job.options().transfers_only()) {
+  if (job.options().transfers_only() || !Multiplies(job)) {
     fields->Add("moved", Moved(figures));
     return;
   }
@@ -203,6 +207,8 @@ std::string PlanText(const v1::PlanOptions& options, absl::string_view why,
     absl::StrAppend(&text, ", ", options.k_chunk_count(), " along K");
   if (options.workspace_shard_count() > 0)
     absl::StrAppend(&text, ", ", options.workspace_shard_count(), " shards at a time");
+  if (options.partials() != v1::DTYPE_F32 && options.partials() != v1::DTYPE_UNSPECIFIED)
+    absl::StrAppend(&text, ", terms as ", EnumName(options.partials()));
   if (options.carried()) absl::StrAppend(&text, ", carried");
   if (options.transfers_only()) absl::StrAppend(&text, ", transfers only");
   if (!why.empty()) absl::StrAppend(&text, " (", why, ")");
@@ -438,13 +444,18 @@ std::string JobText(const v1::Job& job) {
     fields.Add("error", absl::StrCat(absl::StatusCodeToString(error.code()), ": ",
                                      std::string(error.message())));
   }
-  fields.Add("product", absl::StrFormat("%s  M=%d N=%d K=%d %s", job.spec(), job.m(), job.n(),
-                                        job.k(), DTypeText(job)));
+  if (Multiplies(job)) {
+    fields.Add("product", absl::StrFormat("%s  M=%d N=%d K=%d %s", job.spec(), job.m(), job.n(),
+                                          job.k(), DTypeText(job)));
+  } else {
+    fields.Add("collective",
+               absl::StrFormat("%s  %d x %d %s", job.spec(), job.m(), job.n(), DTypeText(job)));
+  }
   const Mesh mesh = MeshOf(job.mesh());
   fields.Add("mesh", absl::StrFormat("%s on %s", mesh.ToString(), RanksText(mesh.ranks)));
   fields.Add("tensors", absl::StrCat("#", absl::StrJoin(job.tensor_ids(), " #")));
   fields.Add("algorithm", How(job));
-  if (!job.options().split().empty()) fields.Add("split", job.options().split());
+  if (!job.options().split().empty() && Multiplies(job)) fields.Add("split", job.options().split());
   // A local schedule is explained by the algorithm.
   if (job.schedule().empty() || job.schedule() == job.options().algorithm())
     fields.Add("why", job.explanation().empty() ? "as asked" : job.explanation());
@@ -484,8 +495,8 @@ std::string FigureLine(const v1::Job& job) {
   const v1::JobFigures& figures = job.figures();
   std::string line = How(job);
   if (figures.time_us() > 0) {
-    absl::StrAppendFormat(&line, ": T %s an epoch, %.4g TFLOP/s", FormatMicros(figures.time_us()),
-                          figures.tflops());
+    absl::StrAppendFormat(&line, ": T %s an epoch", FormatMicros(figures.time_us()));
+    if (figures.tflops() > 0) absl::StrAppendFormat(&line, ", %.4g TFLOP/s", figures.tflops());
   }
   if (figures.overlap() > 0) {
     absl::StrAppendFormat(&line, ", R %.3f%s", figures.overlap(),

@@ -59,14 +59,16 @@ absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
   AGMM_ASSIGN_OR_RETURN(const std::vector<v1::TensorRef> refs,
                         ParseBindings(flags.spec, flags.bindings));
   AGMM_ASSIGN_OR_RETURN(const v1::Tensor a, connection->GetTensor(refs[kA]));
-  AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, connection->GetTensor(refs[kB]));
+  Shape shape = {a.spec().rows(), a.spec().cols(), 0};
+  if (refs.size() > kC) {
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, connection->GetTensor(refs[kB]));
+    shape = {a.spec().rows(), b.spec().cols(), a.spec().cols()};
+  }
   // An invalid spec is refused here, with the column of the mistake; the sequencer checks that the
   // tensors fit it.
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(a.spec().mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(a.spec().dtype()));
-  AGMM_RETURN_IF_ERROR(
-      ParseProblem(flags.spec, mesh, {a.spec().rows(), b.spec().cols(), a.spec().cols()}, dtype)
-          .status());
+  AGMM_RETURN_IF_ERROR(ParseProblem(flags.spec, mesh, shape, dtype).status());
   v1::SubmitJobRequest request = RequestJob(flags.spec, flags.options, flags.repeat, timeout);
   if (!flags.request_id.empty()) request.set_request_id(flags.request_id);
   *request.mutable_mesh() = a.spec().mesh();
@@ -400,7 +402,8 @@ void AddJobSubmit(CLI::App* group, Command* command) {
                    "The tensor of each operand, by its name, or by its ID as #12: A=X,B=W,C=Y. A "
                    "new name for C makes a new tensor")
       ->required();
-  verb->add_option("--spec", flags->spec, absl::StrCat(kSpecHelp, "; over the mesh of A's tensor"))
+  verb->add_option("--spec", flags->spec,
+                   absl::StrCat(kAnySpecHelp, "; over the mesh of A's tensor"))
       ->capture_default_str();
   AddPlanOptions(verb, &flags->options);
   verb->add_flag(

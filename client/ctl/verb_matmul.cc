@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/connection.h"
@@ -71,6 +72,11 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "--out %s is the input %s; name another file for the product", flags.out, input));
     }
+  }
+  if (!absl::StrContains(flags.spec, '*')) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--spec '%s' has no product of two files; give one such as '%s', or use job submit",
+        flags.spec, kDefaultSpec));
   }
   inputs.shape = {a.rows(), b.cols(), a.cols()};
   inputs.dtype = a.dtype() == b.dtype() ? a.dtype() : DType::kF32;
@@ -141,6 +147,11 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_ASSIGN_OR_RETURN(const Problem problem,
                         ParseProblem(flags.spec, site.mesh, inputs.shape, inputs.dtype));
   AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags.options).status());
+  if (OpenParts(problem.mesh, problem.tensors[kC]) > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--spec '%s' leaves the sum of the product open, so there is no matrix to fetch; close it",
+        flags.spec));
+  }
   const DType out_dtype = FileDType(problem.tensors[kC].dtype);
   AGMM_ASSIGN_OR_RETURN(
       const std::unique_ptr<NpyWriter> out,

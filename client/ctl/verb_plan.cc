@@ -1,4 +1,4 @@
-// agmmctl plan: plans a product and verifies the plan, without a daemon.
+// agmmctl plan: plans a product or a collective and verifies the plan, without a daemon.
 
 #include <CLI/App.hpp>
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <memory>
 #include <new>
 #include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -200,13 +201,17 @@ std::string CaseOf(const Problem& problem) {
 struct Candidate {
   Split split;
   SplitCost cost;
-  bool sums = false, too_large = false, only_asked_for = false;
+  bool sums = false, too_large = false, only_asked_for = false, keeps_closed = false;
 };
 
 Candidate CandidateOf(const Problem& problem, const Split& split) {
   const bool fits = CheckDemands(problem, split, DemandsOf(problem, split)).ok();
-  return {split, CostOf(problem, split), WorkOf(problem, split).summed, !fits,
-          KeepsK(problem) && !split.k.empty()};
+  return {split,
+          CostOf(problem, split),
+          WorkOf(problem, split).summed,
+          !fits,
+          KeepsK(problem) && !SummedAxes(problem, split).empty(),
+          !CheckSplit(problem, split).ok()};
 }
 
 // Returns the cheapest first, and the ones that cannot be chosen last. Includes `taken`, which may
@@ -218,7 +223,7 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
     candidates.push_back(CandidateOf(problem, taken));
   absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
     const auto key = [](const Candidate& one) {
-      return std::pair(one.only_asked_for, one.too_large);
+      return std::tuple(one.keeps_closed, one.only_asked_for, one.too_large);
     };
     return key(x) != key(y) ? key(x) < key(y) : IsBetter(x.cost, y.cost);
   });
@@ -226,13 +231,17 @@ std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
 }
 
 // Returns the case of the product by its shardings, and every split with its costs; `taken` is
-// marked. If `chosen`, the planner chose it, and the text gives the planner's rule.
+// marked. If `chosen`, the planner chose it, and the text gives the planner's rule. A collective
+// has no splits to compare.
 std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
+  if (!HasProduct(problem))
+    return absl::StrCat(CollectiveName(problem), ": without a product there is nothing to split\n");
   Table table({Words("split"), Number("into busiest rank"), Number("into all"),
                Number("flops of a rank"), Number("bytes + flops/1000"), Number("beside its shards"),
                Words("")});
   for (const Candidate& one : Candidates(problem, taken)) {
     const std::string mark = one.split == taken   ? chosen ? "taken" : "asked for"
+                             : one.keeps_closed   ? "does not leave the sum open"
                              : one.too_large      ? "too many blocks to be planned"
                              : one.only_asked_for ? "only if asked for: changes the order of sums"
                                                   : "";
@@ -255,8 +264,9 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
 }
 
 // {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "time_bytes",
-//                      "memory_bytes", "needs_sum", "too_large"}]}
+//                      "memory_bytes", "needs_sum", "keeps_closed", "too_large"}]}
 Json ExplainJson(const Problem& problem, const Split& taken) {
+  if (!HasProduct(problem)) return {{"case", CollectiveName(problem)}, {"splits", Json::array()}};
   Json splits = Json::array();
   for (const Candidate& one : Candidates(problem, taken)) {
     splits.push_back({{"split", SplitText(problem, one.split)},
@@ -267,6 +277,7 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
                       {"time_bytes", one.cost.time_bytes()},
                       {"memory_bytes", one.cost.memory_bytes},
                       {"needs_sum", one.sums},
+                      {"keeps_closed", one.keeps_closed},
                       {"too_large", one.too_large}});
   }
   return {{"case", CaseOf(problem)}, {"splits", splits}};
@@ -274,7 +285,7 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
 
 absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
-  AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(flags.shape));
+  AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(flags.shape, flags.spec));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.spec, mesh, shape, dtype));
   AGMM_ASSIGN_OR_RETURN(const Topology topology,
@@ -295,7 +306,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                         PlanAndVerify(problem, topology, recipe, cost, options.json));
   PlanReport planned = {problem, topology, resolved, choice.why, refused, schedule};
   planned.traffic = TrafficOf(topology, schedule);
-  planned.least_between_nodes = LeastBetweenNodes(problem, topology, recipe.split);
+  planned.least_between_nodes = LeastBetweenNodes(problem, topology, recipe.split, recipe.partials);
   std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";
   if (recipe.workspace_shards > 0) {
     AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, recipe, schedule));
@@ -304,7 +315,8 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
                     FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
   }
   Fields fields;
-  fields.Add("split", resolved.split);
+  fields.Add(HasProduct(problem) ? "split" : "collective",
+             HasProduct(problem) ? resolved.split : CollectiveName(problem));
   fields.Add("algorithm", PlanText(ToProto(resolved), planned.why, schedule.algorithm));
   fields.Add("plan", HashHex(PlanHash(problem, schedule)) + ", verified");
   fields.Add("workspace", workspace);
@@ -329,13 +341,13 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
 
 void AddPlan(CLI::App* app, Command* command) {
   auto flags = std::make_shared<PlanFlags>();
-  CLI::App* verb =
-      app->add_subcommand("plan", "Plan a product and verify the plan, without a daemon");
-  verb->add_option("--shape", flags->shape, "Sizes of the product, such as M=8192,N=4096,K=4096")
+  CLI::App* verb = app->add_subcommand("plan", "Plan a job and verify the plan, without a daemon");
+  verb->add_option("--shape", flags->shape,
+                   "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096")
       ->required();
   verb->add_option("--mesh", flags->mesh, "Axes and their sizes, such as x=8 or dp=2,tp=4")
       ->required();
-  verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
+  verb->add_option("--spec", flags->spec, kAnySpecHelp)->capture_default_str();
   verb->add_option("--dtype", flags->dtype,
                    "Type of the operands to which --spec gives none: f32, bf16 or f16")
       ->capture_default_str();

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/random.h"
@@ -139,14 +140,28 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
   AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout));
-  for (const std::string* name : {&given.a, &given.b, &given.c})
-    request.add_tensors()->set_name(*name);
+  if (!given.tensors.empty() && !(given.a + given.b + given.c).empty()) {
+    return absl::InvalidArgumentError(
+        "JobRequest names tensors both by operand (tensors) and in a, b and c; give one of the "
+        "two");
+  }
+  for (const auto& [operand, tensor] : given.tensors) {
+    request.add_operands()->set_name(operand);
+    request.mutable_operands()->rbegin()->mutable_tensor()->set_name(tensor);
+  }
+  if (given.tensors.empty()) {
+    for (const std::string* name : {&given.a, &given.b, &given.c}) {
+      if (name != &given.c || !name->empty() || absl::StrContains(given.spec, '*'))
+        request.add_tensors()->set_name(*name);
+    }
+  }
   request.mutable_options()->set_algorithm(given.algorithm);
   request.mutable_options()->set_chunk_count(given.chunk_count);
   request.mutable_options()->set_k_chunk_count(given.k_chunk_count);
   request.mutable_options()->set_split(given.split);
   request.mutable_options()->set_workspace_shard_count(given.workspace_shard_count);
   request.mutable_options()->set_carried(given.carried);
+  request.mutable_options()->set_partials(ToWire(given.partials));
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));

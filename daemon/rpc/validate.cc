@@ -27,7 +27,7 @@ constexpr size_t kMaxIdBytes = 256;
 constexpr size_t kMaxNotationBytes = 1024;
 constexpr int kMaxMeshAxes = 32;
 constexpr size_t kMaxAxisNameBytes = 32;
-constexpr int kProductTensors = 3;
+constexpr int kProductTensors = 3, kCollectiveTensors = 2;
 // The smallest element. The stream, which knows the tensor's dtype, checks its own.
 constexpr int64_t kElementBytes = 2;
 
@@ -185,6 +185,8 @@ absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& option
     AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, name), count, 0, kMaxChunks,
                                       "leave it at 0 to have it chosen"));
   }
+  if (const auto partials = PartialsOf(options.partials()); !partials.ok())
+    return Wrong(absl::StrCat(field, ".partials"), "%s", partials.status().message());
   return absl::OkStatus();
 }
 
@@ -259,12 +261,14 @@ absl::Status CheckOperands(const v1::SubmitJobRequest& request) {
   return CheckOperandNames(names);
 }
 
-// In the form of three tensors.
+// In the form of tensors without names.
 absl::Status CheckTensors(const v1::SubmitJobRequest& request) {
-  if (request.tensors_size() != kProductTensors) {
+  if (request.tensors_size() != kProductTensors && request.tensors_size() != kCollectiveTensors) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensors has %d entries; a product has %d: give A, B and C",
-                        request.tensors_size(), kProductTensors));
+        absl::StrFormat("tensors has %d entries; a product has %d and a collective %d: give one "
+                        "for each operand, in "
+                        "the order of the spec",
+                        request.tensors_size(), kProductTensors, kCollectiveTensors));
   }
   for (int i = 0; i < request.tensors_size(); ++i)
     AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("tensors[%d]", i), request.tensors(i)));

@@ -72,7 +72,12 @@ absl::Status CheckResults(const JobSpec& job, const Tensors& tensors) {
 absl::StatusOr<std::vector<const v1::TensorRef*>> TensorsOf(const v1::SubmitJobRequest& request,
                                                             std::vector<Tensor>* operands) {
   std::vector<const v1::TensorRef*> refs(operands->size());
-  // Three tensors without names are A, B and C.
+  // Tensors without names are in the order of the spec.
+  if (!request.tensors().empty() && request.tensors_size() != static_cast<int>(refs.size())) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensors has %d entries, but the spec has %d operands; give one for each",
+                        request.tensors_size(), refs.size()));
+  }
   for (int i = 0; i < request.tensors_size(); ++i) refs[i] = &request.tensors(i);
   for (const v1::OperandTensor& given : request.operands()) {
     const auto known = std::find_if(operands->begin(), operands->end(), [&](const Tensor& operand) {

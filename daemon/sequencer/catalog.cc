@@ -137,8 +137,30 @@ void Catalog::Refuse(Lease* lease, const absl::Status& why) {
   ReleaseLease(lease);
 }
 
+namespace {
+
+// Refuses access to a tensor whose shards are parts of a sum, because its values are in no place.
+// `name` begins the message.
+absl::Status CheckClosed(const std::string& name, const v1::TensorSpec& spec) {
+  AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(spec));
+  if (OpenParts(placed.mesh, placed.tensor) == 1) return absl::OkStatus();
+  Tensor open = placed.tensor, closed = placed.tensor;
+  open.name = "A";
+  closed.name = "B";
+  closed.sharding.open.clear();
+  return absl::FailedPreconditionError(absl::StrFormat(
+      "%s has an open sum (%s): its shards are parts of a sum, which only jobs write and read; to "
+      "get "
+      "values, close it into another tensor with a job: spec '%s -> %s'; to put values, use a "
+      "sharding without {U}",
+      name, spec.sharding(), ToString(placed.mesh, open), ToString(placed.mesh, closed)));
+}
+
+}  // namespace
+
 absl::StatusOr<Entry*> Catalog::OpenPut(const CallContext& ctx, const v1::CreateTensorRequest& put,
                                         Lease* lease) {
+  AGMM_RETURN_IF_ERROR(CheckClosed("the new tensor", put.spec()));
   AGMM_ASSIGN_OR_RETURN(Entry* const entry, entries_.FindOrMake(ctx, put, Link::kPut));
   lease->session = put.session_id();
   lease->put = entry->link == Link::kPut;
@@ -154,6 +176,7 @@ absl::StatusOr<Entry*> Catalog::LeaseTarget(const CallContext& ctx,
   AGMM_ASSIGN_OR_RETURN(const uint64_t id, Resolve(ref));
   Entry* const entry = entries_.FindLinked(id);
   if (entry == nullptr) return entries_.NotFound(id);
+  AGMM_RETURN_IF_ERROR(CheckClosed(Describe(entry->tensor), entry->tensor.spec()));
   return entry;
 }
 
@@ -269,6 +292,7 @@ absl::StatusOr<Entry*> Catalog::FillTarget(const CallContext& ctx,
   AGMM_ASSIGN_OR_RETURN(const FillSpec fill, FromProto(request.fill()));
   AGMM_RETURN_IF_ERROR(CheckFill(fill, dtype));
   if (request.has_put()) return OpenPut(ctx, request.put(), lease);
+  AGMM_RETURN_IF_ERROR(CheckClosed(Describe(entry->tensor), entry->tensor.spec()));
   return entry;
 }
 

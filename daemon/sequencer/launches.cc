@@ -11,6 +11,7 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
 
@@ -293,6 +294,11 @@ void Launches::MeasureTime(Job* job) {
 
 void Launches::FillFigures(Job* job) {
   const ScheduleFacts& facts = job->plan->planned.facts;
+  if (!HasProduct(job->spec.problem)) {
+    // There is no product that the transfers could be part of.
+    *job->record.mutable_figures() = FiguresOf(job->spec.problem, facts, {}, job->reports);
+    return;
+  }
   const uint64_t generation = parts_.members->generation();
   const absl::Time now = parts_.clock->Now();
   const std::string& problem = job->spec.problem_key;

@@ -1,6 +1,7 @@
 #include "kernels/cpu/convert.h"
 
 #include <algorithm>
+#include <cstring>
 
 #include "kernels/device/rows.h"
 
@@ -23,21 +24,35 @@ void CopyRows(ConstMatrix from, Matrix to, int64_t rows, int64_t cols) {
   }
 }
 
-void AddRows(ConstMatrix from, Matrix into, int64_t rows, int64_t cols) {
-  constexpr int64_t kBatch = 512;
-  float wide[kBatch];
+void SumRows(std::span<const ConstMatrix> from, Matrix to, int64_t rows, int64_t cols) {
+  constexpr int64_t kBatch = 1024;  // stays in the first-level cache until its last addend
+  float sum[kBatch], wide[kBatch];
   for (int64_t row = 0; row < rows; ++row) {
-    const std::byte* source = from.data + row * from.pitch_bytes;
-    float* target = reinterpret_cast<float*>(into.data + row * into.pitch_bytes);
     for (int64_t begin = 0; begin < cols; begin += kBatch) {
       const int64_t count = std::min(kBatch, cols - begin);
-      const std::byte* batch = source + begin * SizeOf(from.dtype);
-      const float* addend = reinterpret_cast<const float*>(batch);
-      if (from.dtype != DType::kF32) {
-        ConvertToF32(from.dtype, batch, wide, count);
-        addend = wide;
+      const auto read = [&](const ConstMatrix& matrix, float* scratch) -> const float* {
+        const std::byte* const batch =
+            matrix.data + row * matrix.pitch_bytes + begin * SizeOf(matrix.dtype);
+        if (matrix.dtype == DType::kF32) return reinterpret_cast<const float*>(batch);
+        ConvertToF32(matrix.dtype, batch, scratch, count);
+        return scratch;
+      };
+      std::byte* const target = to.data + row * to.pitch_bytes + begin * SizeOf(to.dtype);
+      const bool wide_target = to.dtype == DType::kF32;
+      const float* total = read(from.front(), sum);
+      for (size_t i = 1; i < from.size(); ++i) {
+        const float* const addend = read(from[i], wide);
+        // The last addition writes the result, unless it has to be converted.
+        float* const into =
+            wide_target && i + 1 == from.size() ? reinterpret_cast<float*>(target) : sum;
+        for (int64_t j = 0; j < count; ++j) into[j] = total[j] + addend[j];
+        total = into;
       }
-      for (int64_t i = 0; i < count; ++i) target[begin + i] += addend[i];
+      if (!wide_target) {
+        ConvertFromF32(to.dtype, total, target, count);
+      } else if (target != reinterpret_cast<const std::byte*>(total)) {
+        std::memcpy(target, total, count * sizeof(float));
+      }
     }
   }
 }

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "kernels/base/dtype.h"
 
@@ -24,7 +25,8 @@ struct Matrix {
 // to[i][j] = from[i][j]. The dtypes are equal, or one is f32. The matrices do not overlap.
 void CopyRows(ConstMatrix from, Matrix to, int64_t rows, int64_t cols);
 
-// into[i][j] += from[i][j], added in f32; `into` is f32.
-void AddRows(ConstMatrix from, Matrix into, int64_t rows, int64_t cols);
+// to[i][j] = from[0][i][j] + from[1][i][j] + ..., added in f32 in this order. `to` may be one of
+// `from`, which are at least one, but overlaps no other.
+void SumRows(std::span<const ConstMatrix> from, Matrix to, int64_t rows, int64_t cols);
 
 }  // namespace agmm

@@ -1,8 +1,11 @@
 #include "kernels/cpu/piece_math.h"
 
+#include <array>
+
 #include "kernels/base/status.h"
 #include "kernels/cpu/convert.h"
 #include "kernels/cpu/zero_denormals.h"
+#include "kernels/schedule/step_op.h"
 
 namespace agmm {
 namespace {
@@ -73,11 +76,12 @@ absl::Status MultiplyPiece(const GemmOp& op, const Piece& piece, const Operands&
 void ReducePiece(const ReduceOp& op, const Piece& piece, const Operands& operands,
                  bool zero_denormals) {
   const ZeroDenormals rule(zero_denormals);
-  const Matrix into = MatrixAt(op.into, operands, piece.row);
-  AddRows(MatrixAt(op.from, operands, piece.row), into, piece.rows, op.cols);
-  if (!op.finish) return;
-  const Matrix out = MatrixAt(op.out, operands, piece.row);
-  if (out.data != into.data) CopyRows(into, out, piece.rows, op.cols);
+  std::array<ConstMatrix, kMostTerms + 1> addends;
+  size_t count = 0;
+  if (op.accumulate) addends[count++] = MatrixAt(op.acc, operands, piece.row);
+  for (const HeapPlace& from : op.from) addends[count++] = MatrixAt(from, operands, piece.row);
+  SumRows({addends.data(), count}, MatrixAt(op.finish ? op.out : op.acc, operands, piece.row),
+          piece.rows, op.cols);
 }
 
 }  // namespace agmm

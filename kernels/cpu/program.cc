@@ -39,7 +39,7 @@ class Cutting {
     AGMM_RETURN_IF_ERROR(CheckHeaps());
     program_.slots = lowered.slots;
     program_.zero_denormals =
-        plan_.problem.tensors[TheProduct(plan_.problem).a].dtype == DType::kBF16;
+        plan_.problem.tensors[plan_.problem.Inputs().front()].dtype == DType::kBF16;
     program_.lanes = std::move(lowered.lanes);
     program_.chip_bytes.resize(program_.lanes.size(), 0);
     program_.packed_bytes.resize(program_.lanes.size(), 0);
@@ -95,10 +95,10 @@ class Cutting {
     return absl::OkStatus();
   }
 
-  absl::Status Cut(const ReduceOp& op, ProgramStep* step) {
-    const int64_t piece_rows = kCopyPieceBytes / (op.cols * SizeOf(op.into.dtype));
+  absl::Status Cut(ReduceOp op, ProgramStep* step) {
+    const int64_t piece_rows = kCopyPieceBytes / (op.cols * SizeOf(DType::kF32));
     CutRows(0, op.rows, std::max<int64_t>(1, piece_rows), step);
-    step->op = op;
+    step->op = std::move(op);
     return absl::OkStatus();
   }
 
@@ -157,6 +157,7 @@ int64_t SizeBytes(const Program& program) {
       add(copy->sends);
       bytes += MallocBytes(copy->push.capacity() / 8);
     }
+    if (const auto* reduce = std::get_if<ReduceOp>(&step.op)) add(reduce->from);
   }
   for (const std::vector<int>& lane : program.lanes) add(lane);
   return bytes;

@@ -121,10 +121,11 @@ class CudaLowering {
   }
 
   absl::Status Lower(ReduceOp& op, CudaStep* step) {
-    AGMM_RETURN_IF_ERROR(Reach(op.from));
-    AGMM_RETURN_IF_ERROR(Reach(op.into));
+    for (HeapPlace& from : op.from) AGMM_RETURN_IF_ERROR(Reach(from));
+    if (op.has_acc) AGMM_RETURN_IF_ERROR(Reach(op.acc));
     if (op.finish) AGMM_RETURN_IF_ERROR(Reach(op.out));
-    AddTime(0, 3 * op.rows * op.cols * SizeOf(DType::kF32));
+    const auto matrices = static_cast<int64_t>(op.from.size()) + 1 + op.accumulate;
+    AddTime(0, matrices * op.rows * op.cols * SizeOf(DType::kF32));
     step->op = op;
     return absl::OkStatus();
   }
@@ -208,6 +209,8 @@ int64_t SizeBytes(const CudaProgram& program) {
       add(copy->sends);
       add(copy->ways);
     }
+    if (const auto* const reduce = std::get_if<ReduceOp>(&step.op); reduce != nullptr)
+      add(reduce->from);
   }
   for (const std::vector<int>& lane : program.lanes) add(lane);
   return bytes;

@@ -25,10 +25,13 @@ struct Convert {
   Matrix from, to;
   int64_t rows = 0, cols = 0;
 };
-// agmm_reduce: into[row][col] += from[row][col] in f32; then out = into, converted, if there is an
-// `out`. `into` is f32. `out` may be `into`.
+// agmm_reduce: to[row][col] = from[0][row][col] + from[1][row][col] + ..., added in f32 in this
+// order. `to` may be one of the `terms` matrices, which are at least one.
 struct Reduce {
-  Matrix from, into, out;
+  static constexpr int kMostTerms = 33;
+  Matrix from[kMostTerms];
+  int terms = 0;
+  Matrix to;
   int64_t rows = 0, cols = 0;
 };
 // agmm_fill: to[row][col] = the value of index first_index + row * index_stride + col.
@@ -71,9 +74,9 @@ AGMM_HOST_DEVICE inline void Element(const Convert& work, int64_t row, int64_t c
 }
 
 AGMM_HOST_DEVICE inline void Element(const Reduce& work, int64_t row, int64_t col) {
-  const float sum = Load(work.into, row, col) + Load(work.from, row, col);
-  Store(sum, work.into, row, col);
-  if (work.out.data != nullptr && work.out.data != work.into.data) Store(sum, work.out, row, col);
+  float sum = Load(work.from[0], row, col);
+  for (int term = 1; term < work.terms; ++term) sum += Load(work.from[term], row, col);
+  Store(sum, work.to, row, col);
 }
 
 AGMM_HOST_DEVICE inline void Element(const Fill& work, int64_t row, int64_t col) {

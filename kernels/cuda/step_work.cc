@@ -63,9 +63,13 @@ absl::Status StepWork::Do(int index, const CudaMultiply& multiply, std::byte*) c
 }
 
 absl::Status StepWork::Do(int index, const ReduceOp& reduce, std::byte*) const {
-  elementwise::Reduce work{
-      MatrixAt(reduce.from), MatrixAt(reduce.into), {}, reduce.rows, reduce.cols};
-  if (reduce.finish) work.out = MatrixAt(reduce.out);
+  static_assert(elementwise::Reduce::kMostTerms > kMostTerms, "`acc` is one more");
+  elementwise::Reduce work;
+  if (reduce.accumulate) work.from[work.terms++] = MatrixAt(reduce.acc);
+  for (const HeapPlace& from : reduce.from) work.from[work.terms++] = MatrixAt(from);
+  work.to = MatrixAt(reduce.finish ? reduce.out : reduce.acc);
+  work.rows = reduce.rows;
+  work.cols = reduce.cols;
   return gpu_.Check(gpu_.kernels().Launch(work, StreamOf(index)), "cuLaunchKernel");
 }
 

@@ -109,9 +109,11 @@ class Lowering {
     ReduceOp op;
     op.rows = reduce.c.rows.size();
     op.cols = reduce.c.cols.size();
+    op.accumulate = reduce.accumulate;
     op.finish = reduce.finish;
-    op.from = plan_.Locate(reduce.from);
-    op.into = plan_.Locate(reduce.into);
+    op.has_acc = reduce.acc.has_value();
+    for (const Place& from : reduce.from) op.from.push_back(plan_.Locate(from));
+    if (op.has_acc) op.acc = plan_.Locate(*reduce.acc);
     if (op.finish) op.out = plan_.Locate(reduce.out);
     return op;
   }

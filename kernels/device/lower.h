@@ -37,8 +37,10 @@ struct MultiplyOp {
 
 struct ReduceOp {
   int64_t rows = 0, cols = 0;
-  HeapPlace from, into, out;
-  bool finish = false;
+  std::vector<HeapPlace> from;
+  HeapPlace acc, out;
+  bool accumulate = true, finish = false;
+  bool has_acc = false;
 };
 
 // Everything about a step except its work.

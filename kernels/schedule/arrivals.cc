@@ -83,8 +83,10 @@ std::vector<PlacedChunk> OfSum(const Movement& movement, Resources& resources) {
     const Block& block = movement.chunks().list[hop.chunk].block;
     PlacedChunk& arrival = arrivals.emplace_back();
     arrival.in_place = hop.in_place;
-    if (!hop.in_place)
-      arrival.place = resources.Allocate(hop.to, block.rows.size(), block.cols.size(), DType::kF32);
+    if (!hop.in_place) {
+      arrival.place =
+          resources.Allocate(hop.to, block.rows.size(), block.cols.size(), movement.terms_dtype());
+    }
     arrival.arrived = resources.NewSlot(hop.to);
     arrival.next = static_cast<int>(arrivals.size()) - 1;
     arrival.credits.push_back(resources.NewSlot(hop.from));

@@ -3,21 +3,14 @@
 #pragma once
 
 #include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/build_options.h"
 #include "kernels/schedule/cells.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
 
-struct BuildOptions {
-  Arrivals arrivals = Arrivals::kPlaces;
-  // The number of arrivals for which a rank has places, unless they need more; 0: all. If it is not
-  // 0, only one input may travel, and its chunks must be used in the order of their arrival.
-  int places = 0;
-  bool carried = false;  // sends name the multiply that reads the same tiles
-};
-
 // `work` has the part of each rank, empty if the rank computes nothing. `movements` has one for
-// each operand.
+// each demand.
 Schedule Build(const Problem& problem, const Topology& topology, const Work& work,
                const std::vector<Movement>& movements, const BuildOptions& options);
 

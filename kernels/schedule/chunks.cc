@@ -93,7 +93,7 @@ std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
 // SourcesOf for each group alone.
 std::vector<Source> SourcesByGroup(const Mesh& mesh, const Topology& topology,
                                    const std::vector<Rank>& holders,
-                                   const std::vector<Rank>& needers,
+                                   const std::vector<Rank>& needers, bool one_a_node, size_t cell,
                                    const std::vector<int>& groups) {
   std::map<int, std::pair<std::vector<Rank>, std::vector<Rank>>> by_group;
   for (Rank rank : holders) by_group[groups[rank]].first.push_back(rank);
@@ -102,7 +102,7 @@ std::vector<Source> SourcesByGroup(const Mesh& mesh, const Topology& topology,
   for (const auto& [group, ranks] : by_group) {
     if (ranks.first.empty()) continue;
     const std::vector<Source> sources =
-        SourcesOf(mesh, topology, ranks.first, ranks.second, /*one_a_node=*/false, 0);
+        SourcesOf(mesh, topology, ranks.first, ranks.second, one_a_node, cell);
     all.insert(all.end(), sources.begin(), sources.end());
   }
   return all;
@@ -153,7 +153,8 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
       const size_t cell = i * col_cells + j;
       std::vector<Source> sources;
       if (!groups.empty()) {
-        sources = SourcesByGroup(mesh, topology, holders[cell], needers[cell], groups);
+        sources =
+            SourcesByGroup(mesh, topology, holders[cell], needers[cell], one_a_node, cell, groups);
       } else if (!holders[cell].empty()) {
         sources = SourcesOf(mesh, topology, holders[cell], needers[cell], one_a_node, cell);
       }

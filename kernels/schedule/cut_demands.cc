@@ -45,9 +45,10 @@ bool MakesMore(const Demands& demands) {
 }  // namespace
 
 Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
-                   const Algorithm& algorithm, int chunks, int k_chunks) {
+                   const Algorithm& algorithm, int chunks, int k_chunks, DType partials) {
   Demands demands = DemandsOf(problem, split);
-  if (demands.result().travels && !demands.work.summed) {
+  for (Demand& demand : demands.list) demand.terms_dtype = partials;
+  if (demands.result().travels && demands.result().producer == Producer::kMultiplies) {
     Shrink(problem, Movement(problem, topology, demands.result(), algorithm), demands);
     // A contiguous operand is multiplied as a whole.
     if (algorithm.arrivals == Arrivals::kContiguous) {

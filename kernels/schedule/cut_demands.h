@@ -8,9 +8,10 @@ namespace agmm {
 
 // The demands of a split, cut into the pieces of an algorithm. If several ranks can compute the
 // same block of the result, one of them does (but see makes_twice). `chunks`: number of pieces
-// along M and N; `k_chunks`: along K.
+// along M and N; `k_chunks`: along K; `partials`: as in PlanOptions.
 Demands CutDemands(const Problem& problem, const Topology& topology, const Split& split,
-                   const Algorithm& algorithm, int chunks, int k_chunks);
+                   const Algorithm& algorithm, int chunks, int k_chunks,
+                   DType partials = DType::kF32);
 // Cuts these demands into other numbers of pieces.
 void SetPieces(const Problem& problem, const Algorithm& algorithm, int chunks, int k_chunks,
                Demands& demands);

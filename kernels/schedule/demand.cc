@@ -1,12 +1,14 @@
 #include "kernels/schedule/demand.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <tuple>
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/index.h"
@@ -79,6 +81,17 @@ Demand InputDemand(const Problem& problem, Operand operand, const Demands& deman
   return demand;
 }
 
+// The number of each rank's group: ranks with equal coordinates along `axes` are a group.
+std::vector<int> GroupsAlong(const Mesh& mesh, const std::vector<int>& axes) {
+  std::vector<int> groups;
+  std::map<int, int> numbers;  // by position
+  for (Rank rank = 0; rank < mesh.size(); ++rank) {
+    const int position = PositionAlong(mesh, axes, rank).part;
+    groups.push_back(numbers.try_emplace(position, static_cast<int>(numbers.size())).first->second);
+  }
+  return groups;
+}
+
 Demand ResultDemand(const Problem& problem, Operand operand, const Work& work) {
   Demand demand;
   demand.operand = operand;
@@ -88,6 +101,8 @@ Demand ResultDemand(const Problem& problem, Operand operand, const Work& work) {
     demand.has.push_back(NeededBlock(problem, operand, work.parts[rank]));
     demand.needs.push_back({ShardBlock(problem, operand, rank)});
   }
+  const std::vector<int>& open = problem.tensors[operand].sharding.open;
+  if (PartsAlong(problem.mesh, open) > 1) demand.groups = GroupsAlong(problem.mesh, open);
   SetTravels(demand);
   return demand;
 }
@@ -153,48 +168,57 @@ Blocks CutByShards(const Block& block, const std::vector<Block>& shards) {
   return blocks;
 }
 
-// The sum of the parts that ranks make of the result: which rank sums which block. Ranks sum in
-// their own shards if they can. Otherwise the ranks that make parts of a block sum equal pieces of
-// it; if several groups can, the first one does, and the others make nothing.
-Demand SumDemand(const Problem& problem, const Split& split, Operand operand, Work& work) {
+// The axes of the mesh that are not in `axes`.
+std::vector<int> OtherAxes(const Mesh& mesh, const std::vector<int>& axes) {
+  std::vector<int> others;
+  for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
+    if (!absl::c_linear_search(axes, axis)) others.push_back(axis);
+  return others;
+}
+
+// The terms that ranks have of a result.
+struct TermsHeld {
+  Operand operand = 0;
+  Producer producer = Producer::kMultiplies;
+  std::vector<Block> blocks;  // by rank; empty for a rank that has none
+  std::vector<int> summed;    // the axes along which ranks have different terms of one sum
+};
+
+// The sum of the terms: which rank sums which block. Ranks sum in their own shards if they can.
+// Otherwise the ranks that have terms of a block sum equal pieces of it; if several groups have the
+// same terms, the first one sums, and the blocks of the others are taken out of `held`.
+Demand SumDemand(const Problem& problem, TermsHeld& held) {
   const int ranks = problem.mesh.size();
+  const Operand operand = held.operand;
   Demand sum;
   sum.operand = operand;
-  sum.producer = Producer::kMultiplies;
+  sum.producer = held.producer;
   sum.consumer = Consumer::kSum;
-  sum.groups.resize(ranks);
+  sum.groups = GroupsAlong(problem.mesh, OtherAxes(problem.mesh, held.summed));
   sum.has.resize(ranks, {operand, {}, {}});
-  std::map<std::vector<int>, int> numbers;  // by coordinates along the axes that do not cut K
-  std::vector<std::vector<Rank>> members;   // by group, without ranks that have no terms
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    std::vector<int> coordinates;
-    for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
-      if (!absl::c_linear_search(split.k, axis))
-        coordinates.push_back(problem.mesh.Coordinate(rank, axis));
-    }
-    const auto [at, added] = numbers.try_emplace(coordinates, static_cast<int>(members.size()));
-    if (added) members.emplace_back();
-    sum.groups[rank] = at->second;
-    if (!work.parts[rank].empty()) members[at->second].push_back(rank);
-  }
-  const auto made = [&](Rank rank) { return NeededBlock(problem, operand, work.parts[rank]); };
+  std::vector<std::vector<Rank>> members(ranks);  // by group, without ranks that have no terms
+  for (Rank rank = 0; rank < ranks; ++rank)
+    if (!held.blocks[rank].empty()) members[sum.groups[rank]].push_back(rank);
   bool in_shards = true;
   for (const std::vector<Rank>& group : members) {
     in_shards &=
-        group.empty() || SumInShards(problem, operand, made(group.front()), group, sum.has);
+        group.empty() || SumInShards(problem, operand, held.blocks[group.front()], group, sum.has);
   }
   // A rank without terms cannot sum in its shard.
   for (Rank rank = 0; rank < ranks; ++rank)
-    in_shards &= !work.parts[rank].empty() || ShardBlock(problem, operand, rank).empty();
-  Blocks summed;
+    in_shards &= !held.blocks[rank].empty() || ShardBlock(problem, operand, rank).empty();
+  const std::vector<int>& open = problem.tensors[operand].sharding.open;
+  std::vector<std::pair<int, Block>> summed;  // with the part of a sum that is left open
   for (const std::vector<Rank>& group : members) {
     if (in_shards || group.empty()) continue;
-    const bool again = absl::c_linear_search(summed, made(group.front()));
-    if (!again) summed.push_back(made(group.front()));
+    const std::pair one(PositionAlong(problem.mesh, open, group.front()).part,
+                        held.blocks[group.front()]);
+    const bool again = absl::c_linear_search(summed, one);
+    if (!again) summed.push_back(one);
     const int parts = static_cast<int>(group.size());
     for (int i = 0; i < parts; ++i) {
-      sum.has[group[i]] = again ? Block{operand, {}, {}} : PieceOf(made(group[i]), parts, i);
-      if (again) work.parts[group[i]] = {};
+      sum.has[group[i]] = again ? Block{operand, {}, {}} : PieceOf(one.second, parts, i);
+      if (again) held.blocks[group[i]] = {operand, {}, {}};
     }
   }
   // Chunks of a sum end where shards do, so that each has one place. In shards, they do anyway.
@@ -203,35 +227,83 @@ Demand SumDemand(const Problem& problem, const Split& split, Operand operand, Wo
     const Block shard = ShardBlock(problem, operand, rank);
     if (!shard.empty()) shards.push_back(shard);
   }
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    sum.needs.push_back(work.parts[rank].empty() ? Blocks{}
-                        : in_shards              ? Blocks{made(rank)}
-                                                 : CutByShards(made(rank), shards));
+  for (const Block& block : held.blocks) {
+    sum.needs.push_back(block.empty() ? Blocks{}
+                        : in_shards   ? Blocks{block}
+                                      : CutByShards(block, shards));
   }
   SetTravels(sum);
   return sum;
 }
 
+// Adds the sum of `held`, and the way of the result from the ranks that sum it to its shards.
+void AddSum(const Problem& problem, TermsHeld& held, Demand result, Demands& demands) {
+  Demand sum = SumDemand(problem, held);
+  result.producer = Producer::kSum;
+  result.has = sum.has;
+  result.travels = false;
+  SetTravels(result);
+  demands.list.push_back(std::move(sum));
+  demands.list.push_back(std::move(result));
+}
+
+Demands DemandsOfProduct(const Problem& problem, const Split& split) {
+  Demands demands;
+  demands.work = WorkOf(problem, split);
+  const Product& product = TheProduct(problem);
+  TermsHeld held = {product.c, Producer::kMultiplies, {}, SummedAxes(problem, split)};
+  if (demands.work.summed) {
+    for (const LocalProduct& part : demands.work.parts) {
+      held.blocks.push_back(part.empty() ? Block{product.c, {}, {}}
+                                         : NeededBlock(problem, product.c, part));
+    }
+    Demands summed;
+    AddSum(problem, held, ResultDemand(problem, product.c, demands.work), summed);
+    for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
+      if (held.blocks[rank].empty()) demands.work.parts[rank] = {};
+    demands.list = std::move(summed.list);
+  } else {
+    demands.list.push_back(ResultDemand(problem, product.c, demands.work));
+  }
+  std::vector<Demand> inputs;
+  for (const Operand input : {product.a, product.b})
+    inputs.push_back(InputDemand(problem, input, demands));
+  demands.list.insert(demands.list.begin(), std::make_move_iterator(inputs.begin()),
+                      std::make_move_iterator(inputs.end()));
+  return demands;
+}
+
+Demands DemandsOfCollective(const Problem& problem) {
+  const auto& [from, to] = TheCollective(problem);
+  Demands demands;
+  demands.work.parts.resize(problem.mesh.size());
+  Demand result;
+  result.operand = to;
+  result.consumer = Consumer::kShard;
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    result.has.push_back(ShardBlock(problem, from, rank));
+    result.has.back().operand = to;
+    result.needs.push_back({ShardBlock(problem, to, rank)});
+  }
+  TermsHeld held = {to, Producer::kShard, result.has, {}};
+  const std::vector<int>& open = problem.tensors[to].sharding.open;
+  for (const int axis : problem.tensors[from].sharding.open)
+    if (!absl::c_linear_search(open, axis)) held.summed.push_back(axis);
+  if (OpenParts(problem.mesh, problem.tensors[to]) > 1)
+    result.groups = GroupsAlong(problem.mesh, open);
+  if (PartsAlong(problem.mesh, held.summed) > 1) {
+    AddSum(problem, held, std::move(result), demands);
+  } else {
+    SetTravels(result);
+    demands.list.push_back(std::move(result));
+  }
+  return demands;
+}
+
 }  // namespace
 
 Demands DemandsOf(const Problem& problem, const Split& split) {
-  Demands demands;
-  demands.work = WorkOf(problem, split);
-  const Operand c = TheProduct(problem).c;
-  std::optional<Demand> sum;
-  if (demands.work.summed) sum = SumDemand(problem, split, c, demands.work);
-  for (const Operand input : {TheProduct(problem).a, TheProduct(problem).b})
-    demands.list.push_back(InputDemand(problem, input, demands));
-  Demand result = ResultDemand(problem, c, demands.work);
-  if (sum) {
-    result.producer = Producer::kSum;
-    result.has = sum->has;
-    result.travels = false;
-    SetTravels(result);
-    demands.list.push_back(*std::move(sum));
-  }
-  demands.list.push_back(std::move(result));
-  return demands;
+  return HasProduct(problem) ? DemandsOfProduct(problem, split) : DemandsOfCollective(problem);
 }
 
 bool Demands::result_travels() const {
@@ -276,25 +348,32 @@ absl::Status CheckDemands(const Problem& problem, const Split& split, const Dema
     absl::c_for_each(demand.has, add);
     for (const Blocks& blocks : demand.needs) absl::c_for_each(blocks, add);
     if (size <= kMost) continue;
+    const std::string what =
+        HasProduct(problem) ? absl::StrCat("split ", SplitText(problem, split)) : "the collective";
     return absl::InvalidArgumentError(absl::StrFormat(
-        "split %s moves too many blocks of %s between %d ranks to be planned; use another split or "
-        "a smaller mesh",
-        SplitText(problem, split), problem.tensors[demand.operand].name, problem.mesh.size()));
+        "%s moves too many blocks of %s between %d ranks to be planned (%d pairs of a block and a "
+        "rank, and at most %d are planned); use %sa smaller mesh",
+        what, problem.tensors[demand.operand].name, problem.mesh.size(), size, kMost,
+        HasProduct(problem) ? "another split or " : ""));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
-  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
+  if (!HasProduct(problem)) {
+    AGMM_RETURN_IF_ERROR(CheckDemands(problem, {}, DemandsOf(problem, {})));
+    return Split{};
+  }
   std::optional<std::pair<SplitCost, Split>> best;
   absl::Status none;
   const bool keeps_k = KeepsK(problem);
   for (const Split& split : Splits(problem)) {
-    if (keeps_k && !split.k.empty()) continue;
+    if (keeps_k && !SummedAxes(problem, split).empty()) continue;
+    absl::Status status = CheckSplit(problem, split);
     const SplitCost cost = CostOf(problem, split);
-    if (best && !IsBetter(cost, best->first)) continue;
-    if (absl::Status status = CheckDemands(problem, split, DemandsOf(problem, split));
-        !status.ok()) {
+    if (status.ok() && best && !IsBetter(cost, best->first)) continue;
+    if (status.ok()) status = CheckDemands(problem, split, DemandsOf(problem, split));
+    if (!status.ok()) {
       none = status;
       continue;
     }

@@ -26,10 +26,12 @@ struct Demand {
   Consumer consumer = Consumer::kMultiplies;
   std::vector<Block> has;  // by rank
   std::vector<Blocks> needs;
-  bool travels = false;  // some rank needs elements that it does not have
-  bool along_k = false;  // an input of which ranks lack only whole slices of K
-  // By rank, the number of its group: the ranks of a group have different terms of the same sums,
-  // and those of different groups the same terms. Empty if nothing is summed.
+  DType terms_dtype = DType::kF32;  // of a sum: in which its terms travel
+  bool travels = false;             // some rank needs elements that it does not have
+  bool along_k = false;             // an input of which ranks lack only whole slices of K
+  // By rank, the number of its group: blocks travel only between ranks of one group. Empty: all
+  // ranks are one group. The ranks of a sum's group have different terms of the same elements. If
+  // the result leaves its sum open, the ranks of a group have the same part of it.
   std::vector<int> groups;
   // The number of nearly equal pieces into which each block that travels is cut.
   struct {
@@ -37,9 +39,10 @@ struct Demand {
   } pieces;
 };
 
-// Returns the dtype in which the operand travels: f32 for terms of a sum.
+// Returns the dtype in which the operand, or its terms, travel.
 inline DType DTypeOf(const Problem& problem, const Demand& demand) {
-  return demand.consumer == Consumer::kSum ? DType::kF32 : problem.tensors[demand.operand].dtype;
+  return demand.consumer == Consumer::kSum ? demand.terms_dtype
+                                           : problem.tensors[demand.operand].dtype;
 }
 
 struct Demands {
@@ -58,7 +61,8 @@ struct Demands {
   bool result_travels() const;
 };
 
-// The demands of a split, not yet cut into pieces.
+// The demands of a split, not yet cut into pieces. A collective has no inputs that travel: its
+// source is where the result comes from.
 Demands DemandsOf(const Problem& problem, const Split& split);
 // Recomputes the demands of the inputs from `work` and `made`.
 void UpdateInputs(const Problem& problem, Demands& demands);
@@ -70,8 +74,7 @@ const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);
 
 // Returns the best split (IsBetter), or the first of several equally good ones, under the rule of
-// KeepsK. Errors: those of
-// CheckDemands and CheckClosed.
+// KeepsK; the empty one for a collective. Errors: those of CheckDemands and CheckSplit.
 absl::StatusOr<Split> ChooseSplit(const Problem& problem);
 
 }  // namespace agmm

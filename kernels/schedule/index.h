@@ -1,5 +1,5 @@
-// A problem as the planner of a product sees it: operands by role, and the one table that says
-// which of M, N and K the rows and the columns of an operand are.
+// A problem as the planner sees it: operands by role, and the one table that says which of M, N and
+// K the rows and the columns of an operand are.
 #pragma once
 
 #include <cassert>
@@ -14,28 +14,51 @@ namespace agmm {
 // The operands of a product in the notation's order.
 inline constexpr Operand kA = 0, kB = 1, kC = 2;
 
-// Requires a problem that Validate accepts.
-inline const Product& TheProduct(const Problem& problem) {
+// Returns true for a product, false for a collective. This and the functions below require a
+// problem that Validate accepts.
+inline bool HasProduct(const Problem& problem) {
   assert(problem.operations.size() == 1);
+  return std::holds_alternative<Product>(problem.operations.front());
+}
+inline const Product& TheProduct(const Problem& problem) {
   return std::get<Product>(problem.operations.front());
+}
+inline const Collective& TheCollective(const Problem& problem) {
+  return std::get<Collective>(problem.operations.front());
+}
+// The operand that is computed or moved.
+inline Operand ResultOf(const Problem& problem) {
+  return HasProduct(problem) ? TheProduct(problem).c : TheCollective(problem).to;
+}
+// Returns `block` of the result of a collective, as a block of its source.
+inline Block InSource(const Problem& problem, Block block) {
+  block.operand = TheCollective(problem).from;
+  return block;
+}
+// Returns true if the shards of `buffer` hold elements of `operand`.
+inline bool HoldsOperand(const Problem& problem, Operand buffer, Operand operand) {
+  if (buffer == operand) return HasProduct(problem) || operand != TheCollective(problem).from;
+  return !HasProduct(problem) && buffer == TheCollective(problem).from &&
+         operand == TheCollective(problem).to;
 }
 
 struct Shape {
-  int64_t m = 0, n = 0, k = 0;
+  int64_t m = 0, n = 0, k = 0;  // k is 0 in a collective
 };
 inline Shape ShapeOf(const Problem& problem) {
-  const Product& product = TheProduct(problem);
-  const Tensor& a = problem.tensors[product.a];
-  return {a.rows, problem.tensors[product.b].cols, a.cols};
+  const Tensor& result = problem.tensors[ResultOf(problem)];
+  return {result.rows, result.cols,
+          HasProduct(problem) ? problem.tensors[TheProduct(problem).a].cols : 0};
 }
 
-// The dimensions of a product: the rows of C, the columns of C, and the one that is summed.
+// The rows of the result, its columns, and the dimension that a product sums.
 enum class Dim { kM, kN, kK };
 
 struct Stored {
   Dim rows, cols;
 };
 inline Stored StoredAs(const Problem& problem, Operand operand) {
+  if (!HasProduct(problem)) return {Dim::kM, Dim::kN};
   const Product& product = TheProduct(problem);
   if (operand == product.a) return {Dim::kM, Dim::kK};
   if (operand == product.b) return {Dim::kK, Dim::kN};
@@ -65,20 +88,19 @@ auto& Along(const Problem& problem, Operand operand, Pair& pair, Dim dim) {
 template <typename Pair>
 void Along(const Problem& problem, Operand operand, const Pair&& pair, Dim dim) = delete;
 
-// The dimension that an input shares with C: M or N. Of C itself: M.
+// The dimension that an input of a product shares with C: M or N. Of other operands: M.
 inline Dim OuterDim(const Problem& problem, Operand operand) {
   const Stored stored = StoredAs(problem, operand);
   return stored.rows == Dim::kK ? stored.cols : stored.rows;
 }
 
-// A dimension of a product, by the name that its tensors give it.
+// A dimension, by the name that the tensors give it. A collective has no K.
 struct Dimension {
   std::string name;
   int64_t size = 0;
 };
 inline Dimension DimensionOf(const Problem& problem, Dim dim) {
-  const Product& product = TheProduct(problem);
-  const Operand operand = dim == Dim::kN ? product.b : product.a;
+  const Operand operand = dim == Dim::kK ? TheProduct(problem).a : ResultOf(problem);
   const Tensor& tensor = problem.tensors[operand];
   return IsRows(problem, operand, dim) ? Dimension{tensor.row_dim, tensor.rows}
                                        : Dimension{tensor.col_dim, tensor.cols};

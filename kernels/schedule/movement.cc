@@ -1,8 +1,13 @@
 #include "kernels/schedule/movement.h"
 
 #include <algorithm>
+#include <map>
 #include <tuple>
 #include <utility>
+
+#include "kernels/base/units.h"
+#include "kernels/schedule/index.h"
+#include "kernels/schedule/step_op.h"
 
 namespace agmm {
 namespace {
@@ -47,6 +52,12 @@ void ForEachHop(const Problem& problem, const Topology& topology, const Demand& 
   }
 }
 
+// Returns the number of pieces into which `demand` cuts a chunk of its grid.
+int64_t PiecesOf(const Chunk& cell, const Demand& demand) {
+  return std::min<int64_t>(cell.block.rows.size(), demand.pieces.rows) *
+         std::min<int64_t>(cell.block.cols.size(), demand.pieces.cols);
+}
+
 }  // namespace
 
 Chunks RefineDemand(const Problem& problem, const Topology& topology, const Demand& demand,
@@ -57,7 +68,10 @@ Chunks RefineDemand(const Problem& problem, const Topology& topology, const Dema
 
 Movement::Movement(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm)
-    : operand_(demand.operand), producer_(demand.producer), consumer_(demand.consumer) {
+    : operand_(demand.operand),
+      producer_(demand.producer),
+      consumer_(demand.consumer),
+      terms_dtype_(demand.terms_dtype) {
   if (!demand.travels) return;
   chunks_ = RefineDemand(problem, topology, demand, algorithm);
   for (int c = 0; c < static_cast<int>(chunks_.list.size()); ++c) {
@@ -108,6 +122,43 @@ double CountHops(const Demand& demand) {
   return Hops(demand, demand.pieces.rows, demand.pieces.cols);
 }
 
+double CountReductions(const Problem& problem, const Topology& topology, const Demand& demand,
+                       const Algorithm& algorithm) {
+  // Terms that a rank has in another dtype than the one in which they travel are converted first.
+  const DType held = demand.producer == Producer::kShard
+                         ? problem.tensors[TheCollective(problem).from].dtype
+                         : DType::kF32;
+  const bool converts = held != demand.terms_dtype;
+  const bool in_place = IsReadInPlace(demand, algorithm);
+  if (!in_place && !converts) return CountHops(demand);
+  // All pieces of a grid cell have the same number of hops in place. But the route may depend on
+  // the piece, and with it the number of ranks that send terms straight from their shards.
+  Demand counted = demand;
+  if (!converts) counted.pieces = {};
+  if (Hops(counted, counted.pieces.rows, counted.pieces.cols) > kMostCountedHops)
+    return CountHops(demand);
+  double reductions = 0;
+  for (const Chunk& cell : RefineDemand(problem, topology, counted, algorithm).list) {
+    struct Sum {
+      int received = 0, loaded = 0;  // hops
+      bool sent = false;             // a hop copies it to another rank
+    };
+    std::map<Rank, Sum> sums;
+    ForEachHop(problem, topology, counted, algorithm, cell, 0, [&](const ChunkHop& hop) {
+      ++(hop.in_place ? sums[hop.to].loaded : sums[hop.to].received);
+      sums[hop.from].sent |= !hop.in_place;
+    });
+    int64_t count = 0;
+    for (const auto& [rank, sum] : sums) {
+      count += sum.received;
+      if (sum.loaded > 0) count += CeilDiv(sum.loaded + 1, kMostTerms - 1);
+      if (converts && sum.sent && sum.received + sum.loaded == 0) ++count;
+    }
+    reductions += static_cast<double>(converts ? count : count * PiecesOf(cell, demand));
+  }
+  return reductions;
+}
+
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm) {
   if (!demand.travels) return 0;
@@ -119,8 +170,7 @@ double CountCopies(const Problem& problem, const Topology& topology, const Deman
   whole.pieces = {};
   double copies = 0;
   for (const Chunk& cell : RefineDemand(problem, topology, whole, algorithm).list) {
-    const int64_t pieces = std::min<int64_t>(cell.block.rows.size(), demand.pieces.rows) *
-                           std::min<int64_t>(cell.block.cols.size(), demand.pieces.cols);
+    const int64_t pieces = PiecesOf(cell, demand);
     ForEachHop(problem, topology, whole, algorithm, cell, 0, [&](const ChunkHop& hop) {
       copies += hop.in_place ? 0 : static_cast<double>(pieces);
     });

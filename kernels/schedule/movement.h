@@ -27,6 +27,8 @@ class Movement {
   Operand operand() const { return operand_; }
   Producer producer() const { return producer_; }
   Consumer consumer() const { return consumer_; }
+  // The dtype in which the terms of a sum travel.
+  DType terms_dtype() const { return terms_dtype_; }
   const Chunks& chunks() const { return chunks_; }
   bool travels() const { return chunks_.travel; }
   // Ordered by step and then by chunk, so that the arrival of a chunk at a rank comes before the
@@ -58,6 +60,7 @@ class Movement {
   Operand operand_;
   Producer producer_;
   Consumer consumer_;
+  DType terms_dtype_;
   Chunks chunks_;
   std::vector<ChunkHop> hops_;
   absl::flat_hash_map<std::pair<Rank, int>, int> arrivals_;
@@ -75,6 +78,9 @@ inline constexpr int64_t kMostCountedHops = 1 << 17;
 // Returns the number of hops of a Movement. Floating-point, because hostile options give more than
 // 64 bits can count.
 double CountHops(const Demand& demand);
+// Returns the number of reductions of a sum: exact unless it has more than kMostCountedHops hops.
+double CountReductions(const Problem& problem, const Topology& topology, const Demand& demand,
+                       const Algorithm& algorithm);
 // Returns the number of hops that copy, or of all hops if there are more than kMostCountedHops.
 double CountCopies(const Problem& problem, const Topology& topology, const Demand& demand,
                    const Algorithm& algorithm);

@@ -12,6 +12,7 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/build.h"
 #include "kernels/schedule/cut_demands.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/movement.h"
 
 namespace agmm {
@@ -30,6 +31,8 @@ std::string ToString(const PlanOptions& options) {
     absl::StrAppend(&text, ", workspace of ", options.workspace_shards, " shards");
   if (options.carried) absl::StrAppend(&text, ", carried");
   if (options.transfers_only) absl::StrAppend(&text, ", transfers only");
+  if (options.partials != DType::kF32)
+    absl::StrAppend(&text, ", partials ", Name(options.partials));
   return text;
 }
 
@@ -42,6 +45,7 @@ PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe) {
   options.workspace_shards = recipe.workspace_shards;
   options.carried = recipe.carried;
   options.transfers_only = recipe.transfers_only;
+  options.partials = recipe.partials;
   return options;
 }
 
@@ -58,10 +62,11 @@ std::vector<std::string> AlgorithmNames() {
   return names;
 }
 
-int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split) {
+int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split,
+                          DType partials) {
   const Algorithm& fewest = *FindAlgorithm("hierarchical");
   int64_t bytes = 0;
-  for (const Demand& demand : CutDemands(problem, topology, split, fewest, 1, 1).list) {
+  for (const Demand& demand : CutDemands(problem, topology, split, fewest, 1, 1, partials).list) {
     if (!demand.travels) continue;
     for (const Chunk& chunk : RefineDemand(problem, topology, demand, fewest).list) {
       // A rank whose node has the chunk gets it from there. Each group of ranks sums for itself.
@@ -87,7 +92,7 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& 
     return static_cast<int64_t>(std::min(number, 9e18));  // fits into an int64_t
   };
   const Demands demands = CutDemands(problem, topology, recipe.split, *recipe.algorithm,
-                                     recipe.chunks, recipe.k_chunks);
+                                     recipe.chunks, recipe.k_chunks, recipe.partials);
   const double steps = CountSteps(problem, topology, demands, *recipe.algorithm);
   return {whole(steps), whole(steps * kStepBytes)};
 }
@@ -102,10 +107,15 @@ absl::StatusOr<Schedule> Plan(const Problem& problem, const Topology& topology,
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe) {
   AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
-  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
+  if (HasProduct(problem)) {
+    AGMM_RETURN_IF_ERROR(CheckSplit(problem, recipe.split));
+  } else if (recipe.split != Split{}) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the recipe splits a product, and %s has none; leave the split out", SpecText(problem)));
+  }
   const Algorithm& algorithm = *recipe.algorithm;
-  const Demands demands =
-      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
+  const Demands demands = CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks,
+                                     recipe.k_chunks, recipe.partials);
   BuildOptions build;
   build.arrivals = algorithm.arrivals;
   build.carried = recipe.carried;

@@ -14,7 +14,7 @@
 
 namespace agmm {
 
-// Options for the computation of a product. The defaults leave everything open that can be chosen.
+// Options for the computation of a problem. The defaults leave everything open that can be chosen.
 struct PlanOptions {
   std::string algorithm = "auto";  // or the name of one of Algorithms()
   // Pieces of each shard along M or N that are sent and multiplied separately; along only one of
@@ -29,6 +29,9 @@ struct PlanOptions {
   bool carried = false;  // sends name the multiply whose tiles feed them
   // Leaves out the multiplies, to time a plan's transfers. C is not computed.
   bool transfers_only = false;
+  // The dtype in which terms of a sum travel. A narrower one than f32 rounds a term, or a sum of
+  // terms, each time that it leaves a rank.
+  DType partials = DType::kF32;
   bool operator==(const PlanOptions&) const = default;
 };
 
@@ -41,6 +44,7 @@ struct Recipe {
   int workspace_shards = 0;      // 0: room for all
   bool carried = false;
   bool transfers_only = false;
+  DType partials = DType::kF32;  // f32 if no terms travel
   bool operator==(const Recipe&) const = default;
 };
 
@@ -72,7 +76,9 @@ PlanOptions GatherAlone();
 
 // Returns the bytes that must cross between nodes in an epoch of any plan of this split: each node
 // gets the bytes that its ranks need and none of them has, once, and sends each sum once.
-int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split);
+// `partials`: as in PlanOptions.
+int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, const Split& split,
+                          DType partials = DType::kF32);
 
 // Checks that the topology has the ranks of the problem. Errors: INVALID_ARGUMENT.
 absl::Status CheckTopology(const Problem& problem, const Topology& topology);
@@ -83,8 +89,8 @@ struct ResolvedOptions {
 };
 // Chooses the open options, so that the plan has at most kMaxPlanSteps steps if a choice can
 // achieve that. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a split that
-// names no axis of the mesh, a count out of range, options that exclude each other, or too many
-// blocks between ranks; UNIMPLEMENTED for an open sum.
+// names no axis of the mesh or does not fit an open sum, a count out of range, options that exclude
+// each other, or too many blocks between ranks; UNIMPLEMENTED for an input with an open sum.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 
@@ -97,8 +103,7 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
 PlanOptions OptionsOf(const Problem& problem, const Recipe& recipe);
 
 // Plans a valid problem by a recipe that ResolveOptions could have made for it. Errors: those of
-// CheckTopology, UNIMPLEMENTED for an open sum, and RESOURCE_EXHAUSTED for a workspace that is too
-// large.
+// CheckTopology and CheckSplit, and RESOURCE_EXHAUSTED for a workspace that is too large.
 absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topology,
                                   const Recipe& recipe);
 // Resolves the options and plans by their recipe. Errors: INVALID_ARGUMENT for an invalid problem,

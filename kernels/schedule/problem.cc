@@ -87,6 +87,10 @@ Position PositionAlong(const Mesh& mesh, const std::vector<int>& axes, Rank rank
   return position;
 }
 
+int PartsAlong(const Mesh& mesh, const std::vector<int>& axes) {
+  return PositionAlong(mesh, axes, 0).parts;
+}
+
 Range SplitRange(int64_t total, int parts, int part) {
   const int64_t size = total / parts, larger = total % parts;
   const int64_t begin = part * size + std::min<int64_t>(part, larger);
@@ -155,7 +159,14 @@ std::string SizesText(const Problem& problem) {
   std::vector<std::string> parts;
   for (const Operation& operation : problem.operations) {
     const auto* product = std::get_if<Product>(&operation);
-    if (product == nullptr) continue;
+    if (product == nullptr) {
+      const auto& [from, to] = std::get<Collective>(operation);
+      const Tensor &source = problem.tensors[from], &result = problem.tensors[to];
+      parts.push_back(absl::StrFormat("%s=%d %s=%d %s", source.row_dim, source.rows, source.col_dim,
+                                      source.cols, Name(source.dtype)));
+      if (result.dtype != source.dtype) absl::StrAppend(&parts.back(), " -> ", Name(result.dtype));
+      continue;
+    }
     const Tensor &a = problem.tensors[product->a], &b = problem.tensors[product->b],
                  &c = problem.tensors[product->c];
     parts.push_back(absl::StrFormat("M=%d N=%d K=%d %s", a.rows, b.cols, a.cols, Name(a.dtype)));
@@ -258,11 +269,37 @@ absl::Status CheckOperands(const Problem& problem, const Operation& operation) {
 }
 
 absl::Status CheckOperation(const Problem& problem, const Collective& collective) {
-  return absl::UnimplementedError(absl::StrFormat(
-      "%s -> %s moves a matrix without multiplying it, and moves are not planned yet; multiply it, "
-      "or read the tensor and put it again",
-      ToString(problem.mesh, problem.tensors[collective.from]),
-      ToString(problem.mesh, problem.tensors[collective.to])));
+  const Tensor &from = problem.tensors[collective.from], &to = problem.tensors[collective.to];
+  if (from.row_dim != to.row_dim || from.col_dim != to.col_dim) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s gives the matrix other dimensions; without a product, rows stay rows "
+                        "and columns stay columns",
+                        SpecText(problem)));
+  }
+  if (from.row_dim == from.col_dim) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s names a dimension twice; give rows and columns two names", SpecText(problem)));
+  }
+  if (from.rows != to.rows || from.cols != to.cols) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %d x %d and %s is %d x %d; both need "
+                        "the same size",
+                        from.name, from.rows, from.cols, to.name, to.rows, to.cols));
+  }
+  for (const int axis : to.sharding.open) {
+    if (absl::c_linear_search(from.sharding.open, axis)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s leaves the sum of %s open over axis %s, but the sum of %s is closed "
+                        "there; only a product "
+                        "opens a sum",
+                        SpecText(problem), to.name, problem.mesh.axes[axis].name, from.name));
+  }
+  if (from.dtype != to.dtype && OpenParts(problem.mesh, from) == OpenParts(problem.mesh, to)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s is %s and %s is %s; only a sum or a product converts elements, so give both the same",
+        from.name, Name(from.dtype), to.name, Name(to.dtype)));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status CheckOperation(const Problem& problem, const Product& product) {
@@ -316,8 +353,7 @@ absl::Status Validate(const Problem& problem) {
   if (problem.operations.empty())
     return absl::InvalidArgumentError("the problem has no operation; give it a product");
   return absl::UnimplementedError(
-      absl::StrFormat("the problem has %s, and one product is all that can be planned; submit one "
-                      "job for each",
+      absl::StrFormat("the problem has %s, and only one can be planned; submit one job for each",
                       Counted(problem.operations.size(), "operation")));
 }
 

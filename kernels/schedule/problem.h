@@ -32,7 +32,8 @@ struct Range {
   bool operator==(const Range&) const = default;
 };
 
-// A rectangle of an operand, in the operand's global coordinates.
+// A rectangle of an operand, in the operand's global coordinates. In a collective, steps name all
+// blocks after the result, because both operands have the same elements.
 struct Block {
   Operand operand = 0;
   Range rows, cols;
@@ -86,7 +87,8 @@ struct Product {
   bool operator==(const Product&) const = default;
 };
 
-// tensors[from] -> tensors[to]: the same matrix with another sharding.
+// tensors[from] -> tensors[to]: the same matrix with another sharding. A sum that is open in `from`
+// is closed along the axes along which `to` does not leave it open.
 struct Collective {
   Operand from = 0, to = 0;
   bool operator==(const Collective&) const = default;
@@ -119,6 +121,13 @@ Position PositionAlong(const Mesh& mesh, const std::vector<int>& axes, Rank rank
 // with larger pieces first and empty ones (total < parts) last.
 Range SplitRange(int64_t total, int parts, int part);
 
+// Returns the product of the sizes of the axes.
+int PartsAlong(const Mesh& mesh, const std::vector<int>& axes);
+// Returns the number of parts that an element of the tensor is the sum of; 1 if its sum is closed.
+inline int OpenParts(const Mesh& mesh, const Tensor& tensor) {
+  return PartsAlong(mesh, tensor.sharding.open);
+}
+
 // Returns the block of `tensor` that mesh rank `rank` holds; may be empty.
 Block ShardBlock(const Mesh& mesh, const Tensor& tensor, Operand operand, Rank rank);
 inline Block ShardBlock(const Problem& problem, Operand operand, Rank rank) {
@@ -148,7 +157,7 @@ double FlopCount(const Problem& problem);
 
 // Checks that sizes are positive and small enough that no byte count overflows, that each axis
 // splits an operand at most once and that the operations fit their matrices. Errors:
-// INVALID_ARGUMENT; UNIMPLEMENTED for operations other than one product.
+// INVALID_ARGUMENT; UNIMPLEMENTED for several operations.
 absl::Status Validate(const Problem& problem);
 // Check the mesh alone, and one tensor on a valid mesh.
 absl::Status Validate(const Mesh& mesh);

@@ -233,20 +233,33 @@ absl::Status CheckCounts(const PlanOptions& options) {
   return absl::OkStatus();
 }
 
+// Refuses options for multiplies in a collective.
+absl::Status CheckForCollective(const Problem& problem, const PlanOptions& options) {
+  for (const auto& [asked, name] : {std::pair{options.k_chunks > 1, "pieces along K need"},
+                                    {options.workspace_shards > 0, "a bounded workspace needs"},
+                                    {options.carried, "carried sends need"},
+                                    {options.transfers_only, "a plan of transfers only needs"}}) {
+    if (!asked) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s a product, and %s has none; leave the option out", name, SpecText(problem)));
+  }
+  return absl::OkStatus();
+}
+
 // Refuses options that exclude the algorithm or each other.
 absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology,
                             const PlanOptions& options, const Gathered& gathered) {
   if (const auto& apart = gathered.apart; algorithm.name == "peer" && apart) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "algorithm peer multiplies from the memory of one node, and ranks %d and %d, which "
-        "gather together, are on nodes %d and %d; use ring or direct",
+        "algorithm peer reads from the memory of one node, and ranks %d and %d, which exchange "
+        "blocks, are on nodes %d and %d; use ring or direct",
         apart->first, apart->second, topology.node_of_rank[apart->first],
         topology.node_of_rank[apart->second]));
   }
   if (const auto& pair = gathered.in_islands; algorithm.name == "peer" && pair) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "algorithm peer multiplies from memory that every rank can load, and ranks %d and %d, "
-        "which gather together, are in islands %d and %d of node %d; use ring or direct",
+        "algorithm peer reads from memory that every rank can load, and ranks %d and %d, which "
+        "exchange blocks, are in islands %d and %d of node %d; use ring or direct",
         pair->first, pair->second, topology.island_of_rank[pair->first],
         topology.island_of_rank[pair->second], topology.node_of_rank[pair->first]));
   }
@@ -274,7 +287,7 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
 absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& options) {
   if (options.split.empty()) return ChooseSplit(problem);
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
-  AGMM_RETURN_IF_ERROR(CheckClosed(problem));
+  if (HasProduct(problem)) AGMM_RETURN_IF_ERROR(CheckSplit(problem, split));
   AGMM_RETURN_IF_ERROR(CheckDemands(problem, split, DemandsOf(problem, split)));
   return split;
 }
@@ -293,6 +306,8 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
                         "travels",
                         asked.k_chunks));
   }
+  if (asked.partials != recipe.partials)
+    reasons.push_back("partials are f32, because no terms of a sum travel");
   if (asked.workspace_shards > 0 && recipe.workspace_shards == 0) {
     reasons.push_back(
         "the workspace holds all arrivals, because with more than one moving operand they are not "
@@ -345,8 +360,8 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
   if (absl::c_all_of(which, [&](int Recipe::*pieces) { return recipe.*pieces <= 1; }))
     return recipe;
   const Algorithm& algorithm = *recipe.algorithm;
-  Demands demands =
-      CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks, recipe.k_chunks);
+  Demands demands = CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks,
+                               recipe.k_chunks, recipe.partials);
   for (int Recipe::*pieces : which) {
     while (recipe.*pieces > 1 &&
            CountSteps(problem, topology, demands, algorithm) > kMaxPlanSteps) {
@@ -367,6 +382,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
   }
   AGMM_RETURN_IF_ERROR(CheckCounts(asked));
+  if (!HasProduct(problem)) AGMM_RETURN_IF_ERROR(CheckForCollective(problem, asked));
   AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
   const std::string split_text = SplitText(problem, split);
   if (const auto read = ParseSplit(problem, split_text); !read.ok() || *read != split) {
@@ -378,8 +394,8 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   const Gathered gathered = GatheredUnder(problem, topology, DemandsOf(problem, split));
   std::vector<std::string> why;
   Recipe recipe = {
-      FindAlgorithm(asked.algorithm), split,         asked.chunks,        asked.k_chunks,
-      asked.workspace_shards,         asked.carried, asked.transfers_only};
+      FindAlgorithm(asked.algorithm), split,         asked.chunks,         asked.k_chunks,
+      asked.workspace_shards,         asked.carried, asked.transfers_only, asked.partials};
   if (asked.algorithm == "auto") {
     const Choice choice = ChooseAlgorithm(gathered, asked);
     recipe.algorithm = choice.algorithm;
@@ -393,6 +409,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
   int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
   if (!gathered.inputs) recipe.k_chunks = 1;
+  if (!gathered.sums) recipe.partials = DType::kF32;
   // Chunks hide transfers, and shards that are read in place have none to hide.
   if (recipe.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
     const int other = gathered.along_k ? recipe.chunks : recipe.k_chunks;

@@ -34,6 +34,7 @@ int64_t SizeBytes(const Schedule& schedule) {
       add(step.waits);
       add(step.signals);
       if (const auto* transfer = std::get_if<Transfer>(&step.op)) add(transfer->to);
+      if (const auto* reduce = std::get_if<Reduce>(&step.op)) add(reduce->from);
     }
   }
   return bytes;
@@ -51,6 +52,7 @@ void ShrinkToFit(Schedule* schedule) {
       shrink(step.waits);
       shrink(step.signals);
       if (auto* transfer = std::get_if<Transfer>(&step.op)) shrink(transfer->to);
+      if (auto* reduce = std::get_if<Reduce>(&step.op)) shrink(reduce->from);
     }
   }
 }
@@ -98,8 +100,8 @@ Place PlaceWithin(const Block& outer, const Place& place, const Block& inner) {
 }
 
 bool OwnsPadding(const Problem& problem, const Block& block, const Place& place) {
-  const Tensor& tensor = problem.tensors[block.operand];
-  if (place.buffer == kWorkspace) return block.cols.end == tensor.cols;
+  if (place.buffer == kWorkspace) return block.cols.end == problem.tensors[block.operand].cols;
+  const Tensor& tensor = problem.tensors[place.buffer];
   const Position at = PositionAlong(problem.mesh, tensor.sharding.cols, place.rank);
   return block.cols.end == SplitRange(tensor.cols, at.parts, at.part).end;
 }

@@ -7,9 +7,11 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/scanner.h"
@@ -56,11 +58,14 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
 }
 
 // Reads the axes after a "_". `used`: by axis, true if the operand already names it.
-absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
+// Without a mesh, any word will do, and none is returned.
+absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh* known_mesh,
                                            std::vector<bool>& used) {
   std::vector<int> axes;
   const Token subscript = scanner.Word();
   if (subscript.text.empty()) return scanner.Expected("the name of a mesh axis after \"_\"");
+  if (known_mesh == nullptr) return axes;
+  const Mesh& mesh = *known_mesh;
   if (const int bad = ResolveAxes(mesh, subscript.text, &axes); bad >= 0) {
     return scanner.ErrorAt(subscript.at + bad,
                            absl::StrFormat("\"%s\" is not an axis of mesh %s",
@@ -80,7 +85,7 @@ absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh& mesh,
   return axes;
 }
 
-absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vector<bool>& used) {
+absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh* mesh, std::vector<bool>& used) {
   ParsedDim dim;
   AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
   if (!scanner.Consume("_")) return dim;
@@ -89,8 +94,8 @@ absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh& mesh, std::vect
 }
 
 // Parses "[M_x, K]" or "[M_x, K]{U_y}" into all fields except the name of the operand.
-absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operand) {
-  std::vector<bool> used(mesh.axes.size(), false);
+absl::Status ParseDims(Scanner& scanner, const Mesh* mesh, ParsedOperand* operand) {
+  std::vector<bool> used(mesh == nullptr ? 0 : mesh->axes.size(), false);
   AGMM_RETURN_IF_ERROR(scanner.Expect("["));
   AGMM_ASSIGN_OR_RETURN(operand->rows, ParseDim(scanner, mesh, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect(","));
@@ -102,7 +107,7 @@ absl::Status ParseDims(Scanner& scanner, const Mesh& mesh, ParsedOperand* operan
   return scanner.Expect("}");
 }
 
-absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh& mesh) {
+absl::StatusOr<ParsedOperand> ParseOperand(Scanner& scanner, const Mesh* mesh) {
   ParsedOperand operand;
   AGMM_ASSIGN_OR_RETURN(operand.name, scanner.Name("an operand such as A[M, K]"));
   if (operand.name.text == kWorkspaceText)
@@ -152,6 +157,32 @@ absl::Status CheckProduct(const Scanner& scanner, const ParsedOperand& a, const 
   return absl::OkStatus();
 }
 
+// Checks that the second operand can be the first one with another sharding.
+absl::Status CheckCollective(const Scanner& scanner, const ParsedOperand& from,
+                             const ParsedOperand& to) {
+  if (from.name.text == to.name.text) {
+    return scanner.ErrorAt(to.name.at, absl::StrFormat("both operands are called %s; give the "
+                                                       "result a name of its own",
+                                                       to.name.text));
+  }
+  if (from.rows.name.text == from.cols.name.text) {
+    return scanner.ErrorAt(from.cols.name.at,
+                           absl::StrFormat("dimension %s is named twice; give rows and columns two "
+                                           "names",
+                                           from.cols.name.text));
+  }
+  for (auto [found, wanted, side] : {std::tuple{to.rows.name, from.rows.name, "rows"},
+                                     {to.cols.name, from.cols.name, "columns"}}) {
+    if (found.text != wanted.text) {
+      return scanner.ErrorAt(
+          found.at,
+          absl::StrFormat("%s has %s %s, but %s has %s; without a product, both must match",
+                          to.name.text, side, found.text, from.name.text, wanted.text));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Tensor MakeTensor(const ParsedOperand& operand, int64_t rows, int64_t cols, DType dtype) {
   return {std::string(operand.name.text),
           std::string(operand.rows.name.text),
@@ -160,6 +191,37 @@ Tensor MakeTensor(const ParsedOperand& operand, int64_t rows, int64_t cols, DTyp
           cols,
           dtype,
           {operand.rows.axes, operand.cols.axes, operand.open}};
+}
+
+// ParseSpec; without a mesh, subscripts may be any words, and the tensors have no shardings.
+absl::StatusOr<ParsedSpec> ParseOperands(absl::string_view spec, const Mesh* mesh) {
+  Scanner scanner("spec", spec);
+  AGMM_RETURN_IF_ERROR(scanner.CheckText());
+  std::vector<ParsedOperand> operands;
+  AGMM_ASSIGN_OR_RETURN(operands.emplace_back(), ParseOperand(scanner, mesh));
+  const bool multiplies = !scanner.Peek("->");
+  if (multiplies) {
+    if (!scanner.Consume("*")) return scanner.Expected("\"*\" or \"->\"");
+    AGMM_ASSIGN_OR_RETURN(operands.emplace_back(), ParseOperand(scanner, mesh));
+  }
+  AGMM_RETURN_IF_ERROR(scanner.Expect("->"));
+  AGMM_ASSIGN_OR_RETURN(operands.emplace_back(), ParseOperand(scanner, mesh));
+  AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
+  ParsedSpec parsed;
+  if (mesh != nullptr) parsed.problem.mesh = *mesh;
+  if (multiplies) {
+    AGMM_RETURN_IF_ERROR(CheckProduct(scanner, operands[0], operands[1], operands[2]));
+    parsed.problem.operations = {Product{kA, kB, kC}};
+  } else {
+    AGMM_RETURN_IF_ERROR(CheckCollective(scanner, operands[0], operands[1]));
+    parsed.problem.operations = {Collective{0, 1}};
+  }
+  for (const ParsedOperand& operand : operands) {
+    parsed.dtypes.push_back(operand.dtype);
+    parsed.problem.tensors.push_back(
+        MakeTensor(operand, 0, 0, operand.dtype.value_or(DType::kF32)));
+  }
+  return parsed;
 }
 
 }  // namespace
@@ -200,57 +262,46 @@ absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks) {
   return mesh;
 }
 
-absl::StatusOr<Shape> ParseShape(absl::string_view text) {
+absl::StatusOr<Shape> ParseShape(absl::string_view text, absl::string_view spec) {
+  AGMM_ASSIGN_OR_RETURN(const ParsedSpec parsed, ParseOperands(spec, nullptr));
   Scanner scanner("shape", text);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   Shape shape;
+  std::vector<std::pair<std::string, int64_t*>> sizes;  // by dimension
+  std::vector<std::string> names;
+  const auto add = [&](Dim dim, int64_t* size) {
+    names.push_back(DimensionOf(parsed.problem, dim).name);
+    sizes.emplace_back(names.back(), size);
+  };
+  add(Dim::kM, &shape.m);
+  add(Dim::kN, &shape.n);
+  if (HasProduct(parsed.problem)) add(Dim::kK, &shape.k);
+  const std::string last = names.back();
+  names.pop_back();
   do {
-    AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name("M=, N= or K="));
-    int64_t* value = name.text == "M"   ? &shape.m
-                     : name.text == "N" ? &shape.n
-                     : name.text == "K" ? &shape.k
-                                        : nullptr;
-    if (value == nullptr) {
+    AGMM_ASSIGN_OR_RETURN(const Token name, scanner.Name(absl::StrFormat(
+                                                "%s= or %s=", absl::StrJoin(names, "=, "), last)));
+    const auto known =
+        absl::c_find_if(sizes, [&](const auto& one) { return one.first == name.text; });
+    if (known == sizes.end()) {
       return scanner.ErrorAt(
-          name.at,
-          absl::StrFormat("%s is not a dimension of a product; give M, N and K", name.text));
+          name.at, absl::StrFormat("%s is not a dimension of the spec; give %s and %s", name.text,
+                                   absl::StrJoin(names, ", "), last));
     }
-    if (*value != 0)
+    if (*known->second != 0)
       return scanner.ErrorAt(name.at, absl::StrFormat("%s is given twice", name.text));
     AGMM_RETURN_IF_ERROR(scanner.Expect("="));
-    AGMM_ASSIGN_OR_RETURN(*value, scanner.Number(name.text, kMaxDimension));
+    AGMM_ASSIGN_OR_RETURN(*known->second, scanner.Number(name.text, kMaxDimension));
   } while (scanner.Consume(","));
-  for (auto [value, name] : {std::pair{shape.m, "M"}, {shape.n, "N"}, {shape.k, "K"}}) {
-    if (value == 0) return scanner.Expected(absl::StrFormat("\", %s=\"", name));
+  for (const auto& [name, size] : sizes) {
+    if (*size == 0) return scanner.Expected(absl::StrFormat("\", %s=\"", name));
   }
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
   return shape;
 }
 
-absl::Status MoveIsNotPlanned(absl::string_view spec) {
-  return absl::UnimplementedError(absl::StrFormat(
-      "spec \"%s\" moves a matrix without multiplying it, and moves are not planned "
-      "yet; write a product such as '%s', or read the tensor and put it again",
-      absl::CHexEscape(spec), kDefaultSpec));
-}
-
 absl::StatusOr<ParsedSpec> ParseSpec(absl::string_view spec, const Mesh& mesh) {
-  Scanner scanner("spec", spec);
-  AGMM_RETURN_IF_ERROR(scanner.CheckText());
-  AGMM_ASSIGN_OR_RETURN(const ParsedOperand a, ParseOperand(scanner, mesh));
-  if (scanner.Consume("->")) return MoveIsNotPlanned(spec);
-  AGMM_RETURN_IF_ERROR(scanner.Expect("*"));
-  AGMM_ASSIGN_OR_RETURN(const ParsedOperand b, ParseOperand(scanner, mesh));
-  AGMM_RETURN_IF_ERROR(scanner.Expect("->"));
-  AGMM_ASSIGN_OR_RETURN(const ParsedOperand c, ParseOperand(scanner, mesh));
-  AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
-  AGMM_RETURN_IF_ERROR(CheckProduct(scanner, a, b, c));
-  ParsedSpec parsed = {{mesh, {}, {Product{kA, kB, kC}}}, {a.dtype, b.dtype, c.dtype}};
-  for (const ParsedOperand* operand : {&a, &b, &c}) {
-    parsed.problem.tensors.push_back(
-        MakeTensor(*operand, 0, 0, operand->dtype.value_or(DType::kF32)));
-  }
-  return parsed;
+  return ParseOperands(spec, &mesh);
 }
 
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
@@ -262,9 +313,15 @@ absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, c
     tensor.cols = cols;
     tensor.dtype = parsed.dtypes[operand].value_or(dtype);
   };
-  complete(kA, shape.m, shape.k);
-  complete(kB, shape.k, shape.n);
-  complete(kC, shape.m, shape.n);
+  if (HasProduct(parsed.problem)) {
+    complete(kA, shape.m, shape.k);
+    complete(kB, shape.k, shape.n);
+    complete(kC, shape.m, shape.n);
+  } else {
+    const auto& [from, to] = TheCollective(parsed.problem);
+    complete(from, shape.m, shape.n);
+    complete(to, shape.m, shape.n);
+  }
   AGMM_RETURN_IF_ERROR(Validate(parsed.problem));
   return std::move(parsed.problem);
 }
@@ -279,7 +336,7 @@ absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh,
   Scanner scanner("sharding", sharding);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   ParsedOperand operand;
-  AGMM_RETURN_IF_ERROR(ParseDims(scanner, mesh, &operand));
+  AGMM_RETURN_IF_ERROR(ParseDims(scanner, &mesh, &operand));
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
   Tensor tensor = MakeTensor(operand, rows, cols, dtype);
   Tensor named = tensor;
@@ -291,6 +348,11 @@ absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh,
 absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text) {
   Split split;
   if (text == "none") return split;
+  if (!HasProduct(problem)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("split %s cuts a product, and %s has none; leave the split out",
+                        absl::CHexEscape(text), SpecText(problem)));
+  }
   Scanner scanner("split", text);
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   const std::pair<Dimension, std::vector<int>*> dims[] = {
@@ -310,7 +372,7 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
     if (!axes.empty())
       return scanner.ErrorAt(name.at, absl::StrFormat("%s is cut twice", name.text));
     AGMM_RETURN_IF_ERROR(scanner.Expect("="));
-    AGMM_ASSIGN_OR_RETURN(axes, ParseAxes(scanner, problem.mesh, used));
+    AGMM_ASSIGN_OR_RETURN(axes, ParseAxes(scanner, &problem.mesh, used));
   } while (scanner.Consume(","));
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
   return split;

@@ -1,8 +1,8 @@
-// The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4'. A subscript
-// names the mesh axes over which a dimension is sharded, major first: M_xy, or M_dp. {U_x} after an
-// operand leaves its sum over x open. A dtype after a colon comes last: C[M, N_x]:f32. Source,
-// except for dtypes: "Sharded Matrices and How to Multiply Them" (How to Scale Your Model, chapter
-// 3).
+// The notation: 'A[M_x, K] * B[K, N_x] -> C[M, N_x]' over a mesh 'x=8' or 'dp=2,tp=4', or, without
+// a product, 'A[M_x, K] -> B[M, K]'. A subscript names the mesh axes over which a dimension is
+// sharded, major first: M_xy, or M_dp. {U_x} after an operand leaves its sum over x open. A dtype
+// after a colon comes last: C[M, N_x]:f32. Source, except for dtypes: "Sharded Matrices and How to
+// Multiply Them" (How to Scale Your Model, chapter 3).
 #pragma once
 
 #include <cstdint>
@@ -19,16 +19,14 @@
 namespace agmm {
 
 inline constexpr char kDefaultSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+inline constexpr char kDefaultCollective[] = "A[M_x, K] -> B[M, K]";
 
 // Parses "x=8" or "dp=2,tp=4"; `ranks` lists its world ranks (empty: 0, 1, 2, ...).
 // Errors: INVALID_ARGUMENT naming the column, as below.
 absl::StatusOr<Mesh> ParseMesh(absl::string_view text, std::vector<int> ranks = {});
 
-// Parses "M=8192,N=4096,K=4096", in any order, each once.
-absl::StatusOr<Shape> ParseShape(absl::string_view text);
-
-// Returns the error for a spec such as "A[M_x, K] -> B[M, K]": UNIMPLEMENTED.
-absl::Status MoveIsNotPlanned(absl::string_view spec);
+// Parses "M=8192,N=4096,K=4096": the dimensions of `spec` by their names, in any order, each once.
+absl::StatusOr<Shape> ParseShape(absl::string_view text, absl::string_view spec = kDefaultSpec);
 
 // A spec over a mesh.
 struct ParsedSpec {
@@ -36,9 +34,9 @@ struct ParsedSpec {
   std::vector<std::optional<DType>> dtypes;  // by operand, where the spec gives one
 };
 
-// Parses a spec over `mesh`. Dimensions may have any names; the one that A and B share is K.
-// Errors: MoveIsNotPlanned; INVALID_ARGUMENT with a message of three lines: the fault with its
-// column (from 1), the text, and a caret under the column.
+// Parses a spec over `mesh`. Dimensions may have any names; in a product, the one that A and B
+// share is K. Errors: INVALID_ARGUMENT with a message of three lines: the fault with its column
+// (from 1), the text, and a caret under the column.
 absl::StatusOr<ParsedSpec> ParseSpec(absl::string_view spec, const Mesh& mesh);
 
 // Parses a spec whose tensors have the sizes of `shape`, and `dtype` where the spec gives none.

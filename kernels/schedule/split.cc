@@ -1,6 +1,7 @@
 #include "kernels/schedule/split.h"
 
 #include <algorithm>
+#include <iterator>
 #include <tuple>
 
 #include "absl/algorithm/container.h"
@@ -55,10 +56,6 @@ int64_t MissingBytes(const Problem& problem, const Block& needed, const Block& h
   return Bytes(problem, needed) - Bytes(problem, Intersect(needed, held));
 }
 
-int RanksAlong(const Mesh& mesh, const std::vector<int>& axes) {
-  return PositionAlong(mesh, axes, 0).parts;
-}
-
 bool Covers(const Block& outer, const Block& inner) {
   return inner.empty() || Intersect(outer, inner) == inner;
 }
@@ -67,17 +64,18 @@ bool Covers(const Block& outer, const Block& inner) {
 
 std::string SplitText(const Problem& problem, const Split& split) {
   std::vector<std::string> cuts;
-  const auto add = [&](const Dimension& dim, const std::vector<int>& axes) {
+  const auto add = [&](Dim dim, const std::vector<int>& axes) {
     if (axes.empty()) return;
-    cuts.push_back(absl::StrCat(dim.name, "=", AxesText(problem.mesh, axes)));
+    cuts.push_back(absl::StrCat(DimensionOf(problem, dim).name, "=", AxesText(problem.mesh, axes)));
   };
-  add(DimensionOf(problem, Dim::kM), split.m);
-  add(DimensionOf(problem, Dim::kN), split.n);
-  add(DimensionOf(problem, Dim::kK), split.k);
+  add(Dim::kM, split.m);
+  add(Dim::kN, split.n);
+  add(Dim::kK, split.k);
   return cuts.empty() ? "none" : absl::StrJoin(cuts, ",");
 }
 
 std::vector<Split> Splits(const Problem& problem) {
+  if (!HasProduct(problem)) return {Split{}};
   std::vector<int> axes;
   for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
     if (problem.mesh.axes[axis].size > 1 && axes.size() < kMaxSplitAxes) axes.push_back(axis);
@@ -103,12 +101,49 @@ bool KeepsK(const Problem& problem) {
   });
 }
 
-absl::Status CheckClosed(const Problem& problem) {
-  for (const Tensor& tensor : problem.tensors) {
-    if (RanksAlong(problem.mesh, tensor.sharding.open) == 1) continue;
+std::vector<int> SummedAxes(const Problem& problem, const Split& split) {
+  std::vector<int> axes;
+  const std::vector<int>& open = problem.tensors[TheProduct(problem).c].sharding.open;
+  absl::c_copy_if(split.k, std::back_inserter(axes),
+                  [&](int axis) { return !absl::c_linear_search(open, axis); });
+  return axes;
+}
+
+absl::Status CheckSplit(const Problem& problem, const Split& split) {
+  const Product& product = TheProduct(problem);
+  for (const Operand input : {product.a, product.b}) {
+    const Tensor& tensor = problem.tensors[input];
+    if (OpenParts(problem.mesh, tensor) == 1) continue;
+    Tensor closed = tensor;
+    closed.name += "2";
+    closed.sharding.open.clear();
     return absl::UnimplementedError(absl::StrFormat(
-        "%s of %s has an open sum, which this release does not plan; leave out {U_%s}", tensor.name,
-        ToString(problem), AxesText(problem.mesh, tensor.sharding.open)));
+        "%s has an open sum, and a product takes only closed ones; close it first with a job of "
+        "its own: %s -> %s",
+        tensor.name, ToString(problem.mesh, tensor), ToString(problem.mesh, closed)));
+  }
+  const Tensor& c = problem.tensors[product.c];
+  if (OpenParts(problem.mesh, c) == 1) return absl::OkStatus();
+  const Dimension k = DimensionOf(problem, Dim::kK);
+  if (const int parts = OpenParts(problem.mesh, c); k.size < parts) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %d, and %s leaves its sum open over %d ranks, each of which needs a "
+                        "part; use fewer ranks or close the sum",
+                        k.name, k.size, ToString(problem.mesh, c), parts));
+  }
+  for (const int axis : c.sharding.open) {
+    if (problem.mesh.axes[axis].size == 1 || absl::c_linear_search(split.k, axis)) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "split %s does not cut %s over axis %s, but %s leaves its sum over %s open; use a split "
+        "such as %s=%s",
+        SplitText(problem, split), k.name, problem.mesh.axes[axis].name, ToString(problem.mesh, c),
+        problem.mesh.axes[axis].name, k.name, AxesText(problem.mesh, c.sharding.open)));
+  }
+  if (const int parts = PartsAlong(problem.mesh, split.k); k.size < parts) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "split %s cuts %s, which is %d, into %d parts, but every rank needs one for "
+        "the open sum of %s; cut it over fewer axes",
+        SplitText(problem, split), k.name, k.size, parts, c.name));
   }
   return absl::OkStatus();
 }
@@ -118,7 +153,7 @@ Work WorkOf(const Problem& problem, const Split& split) {
   const int ranks = problem.mesh.size();
   const Operand c = TheProduct(problem).c;
   const Shape shape = ShapeOf(problem);
-  work.summed = RanksAlong(problem.mesh, split.k) > 1 && shape.k > 1;
+  work.summed = PartsAlong(problem.mesh, SummedAxes(problem, split)) > 1 && shape.k > 1;
   for (Rank rank = 0; rank < ranks; ++rank) {
     work.parts.push_back({PartOf(problem, split.m, shape.m, rank),
                           PartOf(problem, split.n, shape.n, rank),
@@ -138,7 +173,7 @@ Work WorkOf(const Problem& problem, const Split& split) {
 
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part) {
   // A rank that multiplies nothing needs no inputs, but still makes its block of C.
-  if (operand != TheProduct(problem).c && part.empty()) return {operand, {}, {}};
+  if (operand != ResultOf(problem) && part.empty()) return {operand, {}, {}};
   return BlockOf(problem, operand, part);
 }
 
@@ -157,7 +192,7 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
   const Product& product = TheProduct(problem);
   // Ranks beyond the length of K make no part of a sum.
   const int64_t parts_of_a_sum =
-      std::min<int64_t>(RanksAlong(problem.mesh, split.k), ShapeOf(problem).k);
+      std::min<int64_t>(PartsAlong(problem.mesh, SummedAxes(problem, split)), ShapeOf(problem).k);
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const LocalProduct& part = work.parts[rank];
     int64_t kept = 0;

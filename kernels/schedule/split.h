@@ -22,15 +22,22 @@ struct Split {
 std::string SplitText(const Problem& problem, const Split& split);
 
 // Returns all splits: for each axis of more than one rank, M, N, K or none of them. The axes of a
-// dimension are in the order in which C, A or B names them.
+// dimension are in the order in which C, A or B names them. A collective has one, which cuts
+// nothing.
 std::vector<Split> Splits(const Problem& problem);
 
-// Returns true if the planner does not choose a split that cuts K, because both inputs have K
-// whole: a row of C then has the same bits in any batch and on any mesh.
+// Returns true if both inputs have K whole. The planner then cuts K only along axes over which C
+// leaves its sum open. A row of a closed C therefore has the same bits in any batch and on any
+// mesh.
 bool KeepsK(const Problem& problem);
 
-// Returns OK if no operand has an open sum. Errors: UNIMPLEMENTED naming the operand.
-absl::Status CheckClosed(const Problem& problem);
+// Returns the axes along which ranks have terms of the same sums and add them up: the ones that cut
+// K, without those along which C leaves its sum open.
+std::vector<int> SummedAxes(const Problem& problem, const Split& split);
+
+// Checks that a product can be computed by `split`: that no input has an open sum, and that each
+// rank gets a part of a sum that C leaves open. Errors: UNIMPLEMENTED, INVALID_ARGUMENT.
+absl::Status CheckSplit(const Problem& problem, const Split& split);
 
 // The part of the product of one rank. May be empty.
 using LocalProduct = Ranges;
@@ -39,7 +46,7 @@ using LocalProduct = Ranges;
 // those beyond the length of K make nothing.
 struct Work {
   bool c_travels = false;           // some rank wants elements of C that it does not make
-  bool summed = false;              // several ranks make parts of one sum
+  bool summed = false;              // several ranks make parts of one sum, and add them up
   std::vector<LocalProduct> parts;  // by rank
 };
 // Returns the work of a split. A rank makes only its own part of C, unless C travels or is summed.

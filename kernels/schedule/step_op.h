@@ -56,13 +56,19 @@ struct Multiply {
   bool operator==(const Multiply&) const = default;
 };
 
-// into += from, both partial sums of c; then, if finish, `out` = into, converted. `into` is f32;
-// `from` may be narrower, or at a peer.
+// The most places of a Reduce, because a GPU's kernel takes them as parameters.
+inline constexpr int kMostTerms = 32;
+
+// Adds up partial sums of c in f32, in the order of `from`.
+//   accumulate: if false, the sum starts from the first of `from`; if true, from `acc`. finish: if
+//   true, converts the sum into `out`; if false, leaves it in `acc`.
 struct Reduce {
   static constexpr char kName[] = "reduce";
   Block c;
-  Place from, into, out;
-  bool finish = false;
+  std::vector<Place> from;   // 1 to kMostTerms; may be narrower than f32, or at peers
+  std::optional<Place> acc;  // f32; narrower only for a sum that leaves its rank rounded
+  Place out;                 // unused unless finish
+  bool accumulate = true, finish = false;
   bool operator==(const Reduce&) const = default;
 };
 
@@ -98,8 +104,8 @@ void VisitPlaces(const Multiply& op, const Visit& visit) {
 }
 template <typename Visit>
 void VisitPlaces(const Reduce& op, const Visit& visit) {
-  visit(op.c, op.from, Use::kRead);
-  visit(op.c, op.into, Use::kWrite);
+  for (const Place& from : op.from) visit(op.c, from, Use::kRead);
+  if (op.acc) visit(op.c, *op.acc, op.finish ? Use::kRead : Use::kWrite);
   if (op.finish) visit(op.c, op.out, Use::kWrite);
 }
 template <typename Visit>
@@ -134,11 +140,12 @@ void VisitFields(const Multiply& op, const Visit& visit) {
 }
 template <typename Visit>
 void VisitFields(const Reduce& op, const Visit& visit) {
-  const auto& [c, from, into, out, finish] = op;
+  const auto& [c, from, acc, out, accumulate, finish] = op;
   visit("c", c);
   visit("from", from);
-  visit("into", into);
+  visit("acc", acc);
   visit("out", out);
+  visit("accumulate", accumulate);
   visit("finish", finish);
 }
 template <typename Visit>

@@ -31,6 +31,9 @@ std::string Terms::ToString() const {
   });
 }
 
-Terms AllTerms(const Problem& problem) { return Terms({0, ShapeOf(problem).k}); }
+Terms AllTerms(const Problem& problem) {
+  if (HasProduct(problem)) return Terms({0, ShapeOf(problem).k});
+  return Terms({0, OpenParts(problem.mesh, problem.tensors[TheCollective(problem).from])});
+}
 
 }  // namespace agmm

@@ -8,7 +8,8 @@
 
 namespace agmm {
 
-// A set of terms of one element of the result, by index: in a product, the index along K.
+// A set of terms of one element of the result, by index: in a product, the index along K; in a
+// collective, the position along the axes along which the sum of the source is open.
 class Terms {
  public:
   Terms() = default;
@@ -25,7 +26,7 @@ class Terms {
   std::vector<Range> ranges_;  // disjoint, ascending, and merged where they meet
 };
 
-// Returns the terms whose sum is an element of the product.
+// Returns the terms whose sum is an element of the result.
 Terms AllTerms(const Problem& problem);
 
 }  // namespace agmm

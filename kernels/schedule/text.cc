@@ -1,13 +1,16 @@
 #include "kernels/schedule/text.h"
 
 #include <algorithm>
+#include <iterator>
 #include <variant>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/schedule/index.h"
 
 namespace agmm {
 namespace {
@@ -47,9 +50,12 @@ std::string OpText(const Problem& problem, const Multiply& op) {
 }
 
 std::string OpText(const Problem& problem, const Reduce& op) {
-  std::string text = absl::StrCat("reduce ", BlockAt(problem, op.c, op.from));
-  if (op.into != Place{}) absl::StrAppend(&text, " into ", PlaceText(problem, op.into));
+  std::string text = absl::StrCat("reduce ", BlockText(problem, op.c));
+  for (size_t i = 0; i < op.from.size(); ++i)
+    absl::StrAppend(&text, i == 0 ? "@" : ", ", PlaceText(problem, op.from[i]));
   if (op.out != Place{}) absl::StrAppend(&text, " -> ", PlaceText(problem, op.out));
+  if (op.acc) absl::StrAppend(&text, "  acc ", PlaceText(problem, *op.acc));
+  if (op.accumulate) text += "  accumulate";
   if (op.finish) text += "  finish";
   return text;
 }
@@ -121,8 +127,9 @@ std::string Phrase(const Problem& problem, const Multiply& op) {
 }
 
 std::string Phrase(const Problem& problem, const Reduce& op) {
-  return absl::StrFormat("add %s from %s", PartText(problem, op.c),
-                         RankText(problem, op.from.rank));
+  std::vector<std::string> ranks;
+  for (const Place& from : op.from) ranks.push_back(RankText(problem, from.rank));
+  return absl::StrFormat("add %s from %s", PartText(problem, op.c), absl::StrJoin(ranks, ", "));
 }
 
 std::string Phrase(const Problem&, const Join&) { return Join::kName; }
@@ -137,10 +144,60 @@ Amount OpAmount(const Transfer& op) {
 Amount OpAmount(const Multiply& op) {
   return {"flop", 2 * op.a.rows.size() * op.b.cols.size() * op.a.cols.size()};
 }
-Amount OpAmount(const Reduce& op) { return {"bytes", BytesOf(op.c, op.from)}; }
+Amount OpAmount(const Reduce& op) {
+  int64_t bytes = 0;
+  for (const Place& from : op.from) bytes += BytesOf(op.c, from);
+  return {"bytes", bytes};
+}
 Amount OpAmount(const Join&) { return {"bytes", 0}; }
 
+// The axes that cut a dimension, without those of one rank.
+std::vector<int> Cutting(const Mesh& mesh, const std::vector<int>& axes) {
+  std::vector<int> cutting;
+  absl::c_copy_if(axes, std::back_inserter(cutting),
+                  [&](int axis) { return mesh.axes[axis].size > 1; });
+  return cutting;
+}
+
+bool IsPrefix(const std::vector<int>& first, const std::vector<int>& whole) {
+  return first.size() <= whole.size() && std::equal(first.begin(), first.end(), whole.begin());
+}
+
+bool IsSubset(const std::vector<int>& part, const std::vector<int>& whole) {
+  return absl::c_all_of(part, [&](int axis) { return absl::c_linear_search(whole, axis); });
+}
+
 }  // namespace
+
+std::string CollectiveName(const Problem& problem) {
+  const Mesh& mesh = problem.mesh;
+  const Sharding &from = problem.tensors[TheCollective(problem).from].sharding,
+                 &to = problem.tensors[TheCollective(problem).to].sharding;
+  const std::vector<int> from_rows = Cutting(mesh, from.rows), from_cols = Cutting(mesh, from.cols),
+                         to_rows = Cutting(mesh, to.rows), to_cols = Cutting(mesh, to.cols);
+  const bool same = from_rows == to_rows && from_cols == to_cols;
+  const size_t from_axes = from_rows.size() + from_cols.size(),
+               to_axes = to_rows.size() + to_cols.size();
+  const bool extends = IsPrefix(from_rows, to_rows) && IsPrefix(from_cols, to_cols);
+  std::vector<int> summed = Cutting(mesh, from.open);
+  std::erase_if(summed, [&](int axis) { return absl::c_linear_search(to.open, axis); });
+  if (!summed.empty()) {
+    if (same) return "all-reduce";
+    std::vector<int> cut = to_rows;
+    cut.insert(cut.end(), to_cols.begin(), to_cols.end());
+    const bool scatters = extends && to_axes == from_axes + summed.size() && IsSubset(summed, cut);
+    return scatters ? "reduce-scatter" : "reduce and reshard";
+  }
+  if (same) return "copy";
+  if (extends) return "slice";
+  if (to_axes < from_axes && IsSubset(to_rows, from_rows) && IsSubset(to_cols, from_cols))
+    return "all-gather";
+  std::vector<int> before = from_rows, after = to_rows;
+  before.insert(before.end(), from_cols.begin(), from_cols.end());
+  after.insert(after.end(), to_cols.begin(), to_cols.end());
+  const bool moves = !IsSubset(from_rows, to_rows) || !IsSubset(from_cols, to_cols);
+  return moves && to_axes == from_axes && IsSubset(before, after) ? "all-to-all" : "reshard";
+}
 
 std::string OperandText(const Problem& problem, int operand) {
   if (operand == kWorkspace) return kWorkspaceText;

@@ -10,6 +10,11 @@ namespace agmm {
 
 inline constexpr char kWorkspaceText[] = "workspace";
 
+// Returns the usual name of what a problem without a product does: "all-gather", "reduce-scatter",
+// "all-reduce", "all-to-all", "slice" (each rank keeps a part of its shard), "copy", "reshard", or
+// "reduce and reshard".
+std::string CollectiveName(const Problem& problem);
+
 // Returns the tensor's name; "workspace" for kWorkspace; "#3" if names do not distinguish operands.
 std::string OperandText(const Problem& problem, int operand);
 

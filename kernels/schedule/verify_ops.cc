@@ -97,24 +97,21 @@ class StepCheck {
   }
 
   absl::Status CheckResident(const Block& block, const Place& place, Use use) const {
-    if (place.buffer < 0 || place.buffer >= static_cast<int>(problem_.tensors.size())) {
-      return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
-                  kWorkspace, problem_.tensors.size() - 1);
-    }
     if (!problem_.Writes(place.buffer) && use != Use::kRead) {
       return Fail("writes %s; operands are only read",
                   BufferName(problem_, place.rank, place.buffer));
     }
-    if (block.operand != place.buffer) {
+    if (!HoldsOperand(problem_, place.buffer, block.operand)) {
       return Fail("%s: a shard holds its own operand only", PlacedName(problem_, block, place));
     }
-    const Place resident = ResidentPlace(problem_, block, place.rank);
+    const Block held = {place.buffer, block.rows, block.cols};
+    const Place resident = ResidentPlace(problem_, held, place.rank);
     if (place.dtype != resident.dtype) {
       return Fail("%s is %s; the tensor is %s", PlacedName(problem_, block, place),
                   Name(place.dtype), Name(resident.dtype));
     }
     const Block shard = ShardBlock(problem_, place.buffer, place.rank);
-    if (!Contains(shard, block)) {
+    if (!Contains(shard, held)) {
       return Fail("%s: the shard is only %s", PlacedName(problem_, block, place),
                   BlockName(problem_, shard));
     }
@@ -143,6 +140,11 @@ class StepCheck {
     if (place.dtype != DType::kF32 && place.dtype != DType::kBF16 && place.dtype != DType::kF16) {
       return Fail("a place has unknown dtype %d", static_cast<int>(place.dtype));
     }
+    if (place.buffer != kWorkspace &&
+        (place.buffer < 0 || place.buffer >= static_cast<int>(problem_.tensors.size()))) {
+      return Fail("a place is in buffer %d; buffers are %d (workspace) and 0 to %d", place.buffer,
+                  kWorkspace, problem_.tensors.size() - 1);
+    }
     const int64_t element = SizeOf(place.dtype);
     if (place.offset_bytes < 0 || place.offset_bytes % element != 0) {
       return Fail("a place of %s is at byte %d; offsets are multiples of %d from 0",
@@ -163,9 +165,9 @@ class StepCheck {
         return Fail("%s ends at byte %d; the workspace has %d", PlacedName(problem_, block, place),
                     footprint.end(), schedule_.workspace_bytes);
       }
-      // Only the result may have another dtype, f32, because its partial sums are kept here.
+      // Only the result may have another dtype, because its partial sums are kept here.
       const DType dtype = problem_.tensors[block.operand].dtype;
-      if (place.dtype != dtype && !(problem_.Writes(block.operand) && place.dtype == DType::kF32)) {
+      if (place.dtype != dtype && !problem_.Writes(block.operand)) {
         return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
                     Name(place.dtype), Name(dtype));
       }
@@ -264,6 +266,7 @@ class StepCheck {
   }
 
   absl::Status CheckOp(const Multiply& m) const {
+    if (!HasProduct(problem_)) return Fail("multiplies, but %s has no product", SpecText(problem_));
     const Product made = {m.a.operand, m.b.operand, m.c.operand}, &asked = TheProduct(problem_);
     if (made != asked) {
       return Fail("multiplies operands %d and %d into %d; it must be %d and %d into %d", made.a,
@@ -314,11 +317,18 @@ class StepCheck {
 
   absl::Status CheckOp(const Reduce& reduce) const {
     if (!problem_.Writes(reduce.c.operand)) {
-      return Fail("reduces %s, but only operand %d may be reduced", BlockName(problem_, reduce.c),
-                  TheProduct(problem_).c);
+      return Fail("reduces %s, but only %s may be reduced", BlockName(problem_, reduce.c),
+                  OperandText(problem_, ResultOf(problem_)));
+    }
+    if (reduce.from.empty() || reduce.from.size() > kMostTerms) {
+      return Fail("adds up %d places; a reduction adds up 1 to %d", reduce.from.size(), kMostTerms);
     }
     AGMM_RETURN_IF_ERROR(CheckPlaces());
-    AGMM_RETURN_IF_ERROR(CheckSum(reduce.into, "into"));
+    const bool uses_acc = reduce.accumulate || !reduce.finish;
+    if (uses_acc && !reduce.acc) return Fail("has no acc, in which it starts or leaves the sum");
+    if (!uses_acc && reduce.acc) return Fail("names an acc that it neither reads nor writes");
+    if (reduce.acc && (reduce.accumulate || reduce.acc->buffer != kWorkspace))
+      AGMM_RETURN_IF_ERROR(CheckSum(*reduce.acc, "acc"));
     if (reduce.finish) AGMM_RETURN_IF_ERROR(CheckOut(reduce.c, reduce.out));
     return absl::OkStatus();
   }
@@ -336,21 +346,25 @@ class StepCheck {
 class Contents {
  public:
   Contents(const Problem& problem, const Schedule& schedule)
-      : problem_(problem), schedule_(schedule), all_terms_(AllTerms(problem)) {}
+      : problem_(problem),
+        schedule_(schedule),
+        all_terms_(AllTerms(problem)),
+        unit_(HasProduct(problem) ? "K" : "parts") {}
 
   absl::Status Check(const Order& order) {
     // Only inputs are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (Operand operand : problem_.Inputs()) {
-        if (IsOpen(operand)) {
+        if (IsOpen(operand) && HasProduct(problem_)) {
           return absl::FailedPreconditionError(
               absl::StrFormat("the sum of %s is open, and no step closes it",
                               ToString(problem_.mesh, problem_.tensors[operand])));
         }
-        const Block shard = ShardBlock(problem_, operand, rank);
+        Block shard = ShardBlock(problem_, operand, rank);
         if (shard.empty()) continue;
         const Place place = ResidentPlace(problem_, shard, rank);
-        Overwrite({shard, place});
+        if (HoldsOperand(problem_, operand, ResultOf(problem_))) shard.operand = ResultOf(problem_);
+        Overwrite({shard, place, TermsAt(operand, rank)});
       }
     }
     for (const auto& [rank, step] : order.sequence()) {
@@ -364,7 +378,16 @@ class Contents {
 
  private:
   // Returns true if ranks hold only parts of the sum of this operand.
-  bool IsOpen(Operand operand) const { return !problem_.tensors[operand].sharding.open.empty(); }
+  bool IsOpen(Operand operand) const {
+    return OpenParts(problem_.mesh, problem_.tensors[operand]) > 1;
+  }
+
+  // The terms that a rank holds of an input; none of one whose sum is closed.
+  Terms TermsAt(Operand input, Rank rank) const {
+    if (!IsOpen(input)) return {};
+    const int part = PositionAlong(problem_.mesh, problem_.tensors[input].sharding.open, rank).part;
+    return Terms({part, part + 1});
+  }
 
   Regions& At(const Place& place) { return buffers_[{place.rank, place.buffer}]; }
 
@@ -395,7 +418,7 @@ class Contents {
     std::vector<Region> pieces;
     AGMM_RETURN_IF_ERROR(Read(block, place, pieces));
     for (const Region& piece : pieces) {
-      if (piece.finished || piece.terms != pieces[0].terms) {
+      if (piece.finished || piece.terms.empty() || piece.terms != pieces[0].terms) {
         return Fail("reads %s as one sum, but finds %s", PlacedName(problem_, block, place),
                     Name(piece));
       }
@@ -407,13 +430,17 @@ class Contents {
   std::string Name(const Region& region) const {
     return absl::StrCat(PlacedName(problem_, region.block, region.place),
                         region.finished ? ", finished" : "",
-                        region.terms.empty() ? "" : ", summed over K ", region.terms.ToString());
+                        region.terms.empty() ? "" : absl::StrCat(", summed over ", unit_, " "),
+                        region.terms.ToString());
   }
 
-  absl::Status Write(const Region& region) {
+  absl::Status Write(Region region) {
     if (problem_.Writes(region.place.buffer)) {
+      // Elements of a closed source need no step that finishes them.
+      region.finished |=
+          IsOpen(region.place.buffer) || (!HasProduct(problem_) && region.terms.empty());
       if (!region.finished) {
-        return Fail("writes a sum over K %s to %s, where finished elements belong",
+        return Fail("writes a sum over %s %s to %s, where finished elements belong", unit_,
                     region.terms.ToString(), PlacedName(problem_, region.block, region.place));
       }
       if (const Region* other = At(region.place).FindOther(region.block, region.place, true)) {
@@ -428,8 +455,8 @@ class Contents {
   absl::Status Finish(const Block& c, const Terms& terms, const Place& out) {
     if (IsOpen(c.operand)) return Write({c, out, terms, true});
     if (terms != all_terms_) {
-      return Fail("finishes %s with K %s of %s only", BlockName(problem_, c), terms.ToString(),
-                  all_terms_.ToString());
+      return Fail("finishes %s with %s %s of %s only", BlockName(problem_, c), unit_,
+                  terms.ToString(), all_terms_.ToString());
     }
     return Write({c, out, {}, true});
   }
@@ -471,21 +498,23 @@ class Contents {
   }
 
   absl::Status Run(const Reduce& reduce) {
-    Terms from, into;
-    AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.from, from));
-    AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, reduce.into, into));
-    if (!into.Add(from)) {
-      return Fail("adds a sum over K %s to a sum over K %s; each slice counts once",
-                  from.ToString(), into.ToString());
+    Terms sum;
+    if (reduce.accumulate) AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, *reduce.acc, sum));
+    for (const Place& from : reduce.from) {
+      Terms more;
+      AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, from, more));
+      if (!sum.Add(more)) {
+        return Fail("adds a sum over %s %s to a sum over %s %s; each slice counts once", unit_,
+                    more.ToString(), unit_, sum.ToString());
+      }
     }
-    AGMM_RETURN_IF_ERROR(Write({reduce.c, reduce.into, into}));
-    return reduce.finish ? Finish(reduce.c, into, reduce.out) : absl::OkStatus();
+    return reduce.finish ? Finish(reduce.c, sum, reduce.out) : Write({reduce.c, *reduce.acc, sum});
   }
 
   static absl::Status Run(const Join&) { return absl::OkStatus(); }
 
   absl::Status CheckComplete() {
-    const Operand c = TheProduct(problem_).c;
+    const Operand c = ResultOf(problem_);
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       const Block shard = ShardBlock(problem_, c, rank);
       if (shard.empty()) continue;
@@ -521,9 +550,9 @@ class Contents {
           if (piece.block.empty()) continue;
           if (!piece.terms.Add(part.terms)) {
             return absl::FailedPreconditionError(absl::StrFormat(
-                "rank %d ends with K %s in %s, and the ranks before it with K %s; each term counts "
-                "once",
-                rank, part.terms.ToString(), BlockName(problem_, piece.block),
+                "rank %d ends with %s %s in %s, and the ranks before it with %s %s; each term "
+                "counts once",
+                rank, unit_, part.terms.ToString(), BlockName(problem_, piece.block), unit_,
                 piece.terms.ToString()));
           }
           added.push_back(piece);
@@ -535,8 +564,8 @@ class Contents {
       for (const Region& piece : sum) {
         if (piece.terms == all_terms_) continue;
         return absl::FailedPreconditionError(absl::StrFormat(
-            "the parts of the open sum %s have K %s of %s only", BlockName(problem_, piece.block),
-            piece.terms.ToString(), all_terms_.ToString()));
+            "the parts of the open sum %s have %s %s of %s only", BlockName(problem_, piece.block),
+            unit_, piece.terms.ToString(), all_terms_.ToString()));
       }
     }
     return absl::OkStatus();
@@ -545,7 +574,8 @@ class Contents {
   const Problem& problem_;
   const Schedule& schedule_;
   const Terms all_terms_;
-  Rank rank_ = 0;  // of the current step
+  const char* const unit_;  // of terms
+  Rank rank_ = 0;           // of the current step
   int step_ = 0;
   std::map<std::pair<Rank, Buffer>, Regions> buffers_;
   std::map<std::pair<Rank, int>, Terms> on_chip_;  // by rank and lane

@@ -57,6 +57,10 @@ absl::StatusOr<DType> FromProto(v1::DType dtype) {
 
 v1::DType ToProto(DType dtype) { return static_cast<v1::DType>(dtype); }
 
+absl::StatusOr<DType> PartialsOf(v1::DType partials) {
+  return partials == v1::DTYPE_UNSPECIFIED ? DType::kF32 : FromProto(partials);
+}
+
 absl::StatusOr<Mesh> FromProto(const v1::Mesh& mesh) {
   // The parser of the notation checks names, sizes and ranks; but a name must not contain notation.
   std::string text;
@@ -95,6 +99,7 @@ PlanOptions FromProto(const v1::PlanOptions& options) {
   result.workspace_shards = options.workspace_shard_count();
   result.carried = options.carried();
   result.transfers_only = options.transfers_only();
+  result.partials = PartialsOf(options.partials()).value_or(DType::kF32);  // checked on arrival
   return result;
 }
 
@@ -107,6 +112,7 @@ v1::PlanOptions ToProto(const PlanOptions& options) {
   proto.set_workspace_shard_count(options.workspace_shards);
   proto.set_carried(options.carried);
   proto.set_transfers_only(options.transfers_only);
+  proto.set_partials(ToProto(options.partials));
   return proto;
 }
 
@@ -146,6 +152,7 @@ absl::StatusOr<Recipe> FromProto(const v1::Recipe& recipe, const Mesh& mesh) {
   }
   result.carried = recipe.carried();
   result.transfers_only = recipe.transfers_only();
+  AGMM_ASSIGN_OR_RETURN(result.partials, PartialsOf(recipe.partials()));
   return result;
 }
 
@@ -160,6 +167,7 @@ v1::Recipe ToProto(const Recipe& recipe) {
   proto.set_workspace_shard_count(recipe.workspace_shards);
   proto.set_carried(recipe.carried);
   proto.set_transfers_only(recipe.transfers_only);
+  proto.set_partials(ToProto(recipe.partials));
   return proto;
 }
 
@@ -169,11 +177,6 @@ absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec) {
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
   AGMM_ASSIGN_OR_RETURN(placed.tensor,
                         ParseTensor(spec.sharding(), placed.mesh, spec.rows(), spec.cols(), dtype));
-  if (!placed.tensor.sharding.open.empty()) {
-    return absl::UnimplementedError(absl::StrFormat(
-        "sharding %s leaves a sum open; this release keeps only tensors whose sums are closed",
-        spec.sharding()));
-  }
   return placed;
 }
 
@@ -221,12 +224,16 @@ void SetProblem(const Problem& problem, v1::PreparePlan* prepare) {
   *prepare->mutable_mesh() = ToProto(problem.mesh);
   AddOperands(problem, prepare->mutable_operands());
   for (const Operation& operation : problem.operations) {
-    // Validate accepts no other operation.
-    const auto& [a, b, c] = std::get<Product>(operation);
-    v1::Product* product = prepare->add_operations()->mutable_product();
-    product->set_a(a);
-    product->set_b(b);
-    product->set_c(c);
+    v1::Operation* const proto = prepare->add_operations();
+    if (const auto* product = std::get_if<Product>(&operation)) {
+      proto->mutable_product()->set_a(product->a);
+      proto->mutable_product()->set_b(product->b);
+      proto->mutable_product()->set_c(product->c);
+    } else {
+      const auto& [from, to] = std::get<Collective>(operation);
+      proto->mutable_collective()->set_from(from);
+      proto->mutable_collective()->set_to(to);
+    }
   }
 }
 
@@ -236,9 +243,8 @@ void SetProblem(const Problem& problem, v1::Job* job) {
   job->set_m(ShapeOf(problem).m);
   job->set_n(ShapeOf(problem).n);
   job->set_k(ShapeOf(problem).k);
-  const Product& product = TheProduct(problem);
-  job->set_dtype(ToProto(problem.tensors[product.a].dtype));
-  job->set_result_dtype(ToProto(problem.tensors[product.c].dtype));
+  job->set_dtype(ToProto(problem.tensors[problem.Inputs().front()].dtype));
+  job->set_result_dtype(ToProto(problem.tensors[ResultOf(problem)].dtype));
 }
 
 absl::StatusOr<Problem> ProblemOf(const v1::PreparePlan& prepare) {
@@ -246,12 +252,16 @@ absl::StatusOr<Problem> ProblemOf(const v1::PreparePlan& prepare) {
   AGMM_ASSIGN_OR_RETURN(problem.mesh, FromProto(prepare.mesh()));
   AGMM_ASSIGN_OR_RETURN(problem.tensors, TensorsOf(prepare.operands(), problem.mesh));
   for (const v1::Operation& operation : prepare.operations()) {
-    if (!operation.has_product()) {
+    if (operation.has_product()) {
+      const v1::Product& product = operation.product();
+      problem.operations.push_back(Product{product.a(), product.b(), product.c()});
+    } else if (operation.has_collective()) {
+      const v1::Collective& collective = operation.collective();
+      problem.operations.push_back(Collective{collective.from(), collective.to()});
+    } else {
       return absl::InvalidArgumentError(
           "an operation of the plan is not known here; install one build everywhere");
     }
-    const v1::Product& product = operation.product();
-    problem.operations.push_back(Product{product.a(), product.b(), product.c()});
   }
   AGMM_RETURN_IF_ERROR(Validate(problem));
   return problem;

@@ -23,6 +23,8 @@ v1::Mesh ToProto(const Mesh& mesh);
 // Parses "x=4" or "dp=2,tp=4"; without ranks, the mesh has the first ones.
 absl::StatusOr<v1::Mesh> MeshFromText(absl::string_view text, const std::vector<int>& ranks);
 
+// Returns the dtype in which terms travel: f32 if it is not given.
+absl::StatusOr<DType> PartialsOf(v1::DType partials);
 PlanOptions FromProto(const v1::PlanOptions& options);
 v1::PlanOptions ToProto(const PlanOptions& options);
 
@@ -35,7 +37,6 @@ struct PlacedTensor {
   Mesh mesh;
   Tensor tensor;
 };
-// Errors: also UNIMPLEMENTED for a sharding with an open sum.
 absl::StatusOr<PlacedTensor> FromProto(const v1::TensorSpec& spec);
 v1::TensorSpec ToProto(const Mesh& mesh, const Tensor& tensor);
 // The same without the mesh.

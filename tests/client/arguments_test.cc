@@ -138,9 +138,14 @@ TEST_F(Verbs, AWrongFlagIsNamedWithTheNearest) {
             "\"agmmctl tensor list\" has no flag --colour; see agmmctl tensor list --help");
 }
 
-TEST(Bindings, AMoveIsNotPlannedYet) {
-  const absl::Status move = ParseBindings("A[M_x,K] -> B[M,K]", "A=X,B=Y").status();
-  EXPECT_EQ(move.code(), absl::StatusCode::kUnimplemented);
+TEST(Bindings, ACollectiveHasTwo) {
+  const auto refs = ParseBindings("A[M_x,K] -> B[M,K]", "B=Y,A=#7");
+  ASSERT_TRUE(refs.ok()) << refs.status();
+  ASSERT_EQ(refs->size(), 2u);
+  EXPECT_EQ(refs->at(0).tensor_id(), 7u);
+  EXPECT_EQ(refs->at(1).name(), "Y");
+  const absl::Status more = ParseBindings("A[M_x,K] -> B[M,K]", "A=X,B=Y,C=Z").status();
+  EXPECT_THAT(std::string(more.message()), testing::HasSubstr("write A=TENSOR,B=TENSOR"));
 }
 
 TEST(EditDistance, CountsSingleLetters) {

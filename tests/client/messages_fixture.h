@@ -58,7 +58,7 @@ inline v1::Job SomeJob() {
     tensor_ids: 1
     tensor_ids: 2
     tensor_ids: 3
-    options { algorithm: "ring" chunk_count: 2 }
+    options { algorithm: "ring" chunk_count: 2 partials: DTYPE_F32 }
     explanation: "auto is ring"
     plan_hash: "0123456789abcdef"
     repeat_count: 3

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
+#include <map>
+#include <utility>
 
 #include "tests/conformance/cases.h"
 
@@ -88,12 +90,60 @@ TEST_P(BatchInvariance, ARowHasTheSameBitsInAnyBatchOnAnyMeshWithKWhole) {
           for (const EpochReport& report : plan.RunAll(epoch))
             ASSERT_TRUE(report.status.ok()) << report.status;
           TestMatrix found{m, n, std::vector<float>(m * n)};
-          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
           if (expected.rows == 0) expected = found;
           ASSERT_TRUE(SameBits(found, Tail(expected, m))) << "repeat " << epoch;
         }
       }
     }
+  }
+}
+
+// The rank that sums a row depends on the batch, the order of the terms does not.
+TEST_P(BatchInvariance, ARowOfASumHasTheSameBitsInAnyBatch) {
+  if (!CpuKind().rows_sum_alike) GTEST_SKIP() << "not promised on this processor";
+  const DType dtype = GetParam();
+  constexpr char kByRows[] = "A[M, K_x] * B[K_x, N] -> C[M_x, N]",
+                 kWhole[] = "A[M, K_x] * B[K_x, N] -> C[M, N]",
+                 kByCols[] = "A[M, K_x] * B[K_x, N] -> C[M, N_x]";
+  // Layouts of one number add up in the same order.
+  const std::pair<int, Layout> layouts[] = {
+      {0, {"direct", 1, 4, 4, 1, "x=4", kByRows, "K=x"}},
+      {0, {"direct", 3, 4, 2, 2, "x=4", kWhole, "K=x"}},
+      {0, {"serial", 1, 4, 4, 1, "x=4", kByRows, "K=x"}},
+      {0, {"peer", 2, 4, 1, 1, "x=4", kByRows, "K=x"}},
+      {0, {"peer", 1, 4, 1, 2, "x=4", kByCols, "K=x"}},
+      {1, {"ring", 1, 4, 4, 1, "x=4", kByCols, "K=x"}},
+      {2, {"hierarchical", 1, 4, 2, 1, "x=4", kByCols, "K=x"}},
+      {3, {"ring", 1, 3, 3, 1, "x=3", kWhole, "K=x"}},
+  };
+  for (auto [n, k] : {std::pair<int64_t, int64_t>{61, 333}, {192, 512}}) {
+    TestMatrix a = Cancelling(Rounded(Uniform(kMaxBatch, k, TestSeed()), dtype), /*is_a=*/true);
+    const TestMatrix b = Cancelling(Rounded(Uniform(k, n, TestSeed() + 1), dtype), /*is_a=*/false);
+    for (float& value : a.values) value *= 1024;
+    std::map<int, TestMatrix> expected;
+    for (int64_t m : {kMaxBatch, int64_t{1}, int64_t{7}, int64_t{33}}) {
+      for (const auto& [order, layout] : layouts) {
+        const Case c = CaseOf(layout, dtype, m, n, k);
+        SCOPED_TRACE(c.name());
+        Cluster::Options options;
+        options.threads = c.threads;
+        options.heap_bytes = 8 << 20;
+        Cluster cluster(CpuKind(), c.topology(), options);
+        PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
+        plan.Fill(Tail(a, m), b);
+        for (uint64_t epoch : {1, 2}) {
+          for (const EpochReport& report : plan.RunAll(epoch))
+            ASSERT_TRUE(report.status.ok()) << report.status;
+          TestMatrix found{m, n, std::vector<float>(m * n)};
+          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
+          const TestMatrix& first = expected.try_emplace(order, found).first->second;
+          ASSERT_TRUE(SameBits(found, Tail(first, m))) << "repeat " << epoch;
+        }
+      }
+    }
+    EXPECT_FALSE(expected.at(0).values == expected.at(1).values)
+        << "the order does not matter for these inputs, so this test tests nothing";
   }
 }
 

@@ -139,6 +139,7 @@ Schedule Case::schedule(const Topology& topology) const {
   options.chunks = chunks;
   options.split = split.empty() && spec == kDefaultSpec ? "N=x" : split;
   options.workspace_shards = workspace_shards;
+  options.partials = partials;
   Schedule schedule = OrDie(Plan(problem(), topology, options));
   if (absl::Status status = Verify(problem(), topology, schedule); !status.ok()) {
     std::fprintf(stderr, "%s: %s\n", name().c_str(), status.ToString().c_str());

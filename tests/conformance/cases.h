@@ -23,6 +23,7 @@ struct Case {
   std::string mesh;   // empty: x=ranks
   std::string split;  // empty: for the default spec the split that gathers A, else chosen
   int workspace_shards = 0;
+  DType partials = DType::kF32;
 
   Problem problem() const;
   Topology topology() const;

@@ -195,10 +195,34 @@ TEST(Convert, RowsAgreeWithTheScalarConversions) {
     EXPECT_EQ(wide, Rounded(values, dtype).values) << Name(dtype);
     for (int64_t row = 0; row < 5; ++row)
       EXPECT_EQ(narrow[row * pitch + 37 * SizeOf(dtype)], std::byte{0x11}) << "padding was written";
-    std::vector<float> sum(5 * 37, 1.0f);
-    AddRows({narrow.data(), pitch, dtype},
-            {reinterpret_cast<std::byte*>(sum.data()), 37 * 4, DType::kF32}, 5, 37);
-    for (size_t i = 0; i < sum.size(); ++i) EXPECT_EQ(sum[i], 1.0f + wide[i]);
+  }
+}
+
+// Rows longer than the batches in which they are added up.
+TEST(Convert, SumsAddInOrderAndConvertOnce) {
+  constexpr int64_t kRows = 3, kCols = 2500;
+  for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    SCOPED_TRACE(Name(dtype));
+    const int64_t pitch = RoundUp(kCols * SizeOf(dtype), kRowAlignBytes);
+    std::vector<std::vector<std::byte>> terms;
+    std::vector<float> expected(kRows * kCols, 1e6f), acc = expected;
+    for (uint64_t seed : {1, 2, 3}) {
+      const TestMatrix values = Uniform(kRows, kCols, seed);
+      terms.emplace_back(kRows * pitch, std::byte{0x11});
+      CopyRows({reinterpret_cast<const std::byte*>(values.values.data()), kCols * 4, DType::kF32},
+               {terms.back().data(), pitch, dtype}, kRows, kCols);
+      const std::vector<float> rounded = Rounded(values, dtype).values;
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] += rounded[i];
+    }
+    const Matrix sum{reinterpret_cast<std::byte*>(acc.data()), kCols * 4, DType::kF32};
+    std::vector<ConstMatrix> from = {sum};
+    for (const auto& term : terms) from.push_back({term.data(), pitch, dtype});
+    std::vector<std::byte> out(kRows * pitch, std::byte{0x11}), converted = out;
+    SumRows(from, {out.data(), pitch, dtype}, kRows, kCols);
+    SumRows(from, sum, kRows, kCols);
+    EXPECT_EQ(acc, expected);
+    CopyRows(sum, {converted.data(), pitch, dtype}, kRows, kCols);
+    EXPECT_EQ(out, converted) << "the padding was left alone";
   }
 }
 

@@ -50,7 +50,7 @@ float ProductOf(const Expected& product, DType dtype, int64_t m, DType result) {
   plan.Fill(a, b);
   for (const EpochReport& report : plan.RunAll(1)) EXPECT_TRUE(report.status.ok());
   TestMatrix found{m, kN, std::vector<float>(m * kN)};
-  for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+  for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
   for (const float value : found.values) EXPECT_EQ(value, found.values[0]);
   return found.values[0];
 }
@@ -97,8 +97,10 @@ TEST(Denormals, CountAsZeroInSumsWhileTheRuleHolds) {
   float sum = 0x1p-126f;
   const float less = -0x1.8p-126f, tiny = 0x1p-130f;
   const auto add = [&](const float& value) {
-    AddRows({reinterpret_cast<const std::byte*>(&value), 4, DType::kF32},
-            {reinterpret_cast<std::byte*>(&sum), 4, DType::kF32}, 1, 1);
+    const Matrix into{reinterpret_cast<std::byte*>(&sum), 4, DType::kF32};
+    const ConstMatrix addends[] = {into,
+                                   {reinterpret_cast<const std::byte*>(&value), 4, DType::kF32}};
+    SumRows(addends, into, 1, 1);
   };
   {
     const ZeroDenormals rule(true);
@@ -142,7 +144,7 @@ TEST(Denormals, AreZeroInReductionsOfBF16AndKeptInThoseOfF32) {
       plan.Fill(a, b);
       for (const EpochReport& report : plan.RunAll(1)) EXPECT_TRUE(report.status.ok());
       TestMatrix found{kM, kN, std::vector<float>(kM * kN)};
-      for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadC(rank, &found);
+      for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
       EXPECT_EQ(found.values, std::vector<float>(kM * kN, sum)) << Name(dtype);
     }
   }

@@ -244,10 +244,11 @@ int64_t PreparedPlan::CountWrong(Rank rank, const TestMatrix& whole, Operand ope
   return wrong;
 }
 
-void PreparedPlan::ReadC(Rank rank, TestMatrix* whole) const {
-  const Tensor& tensor = problem_.tensors[kC];
-  const Block shard = ShardBlock(problem_, kC, rank);
-  const std::vector<std::byte> bytes = ReadShard(rank, kC);
+void PreparedPlan::ReadResult(Rank rank, TestMatrix* whole) const {
+  const Operand result = ResultOf(problem_);
+  const Tensor& tensor = problem_.tensors[result];
+  const Block shard = ShardBlock(problem_, result, rank);
+  const std::vector<std::byte> bytes = ReadShard(rank, result);
   const int64_t row_bytes = shard.cols.size() * SizeOf(tensor.dtype);
   for (int64_t row = shard.rows.begin; row < shard.rows.end && !shard.cols.empty(); ++row) {
     ConvertToF32(tensor.dtype, &bytes[(row - shard.rows.begin) * row_bytes],

@@ -101,8 +101,8 @@ class PreparedPlan {
   // Returns the number of elements of the rank's shard that differ in bits from `whole`, rounded to
   // the operand's dtype.
   int64_t CountWrong(Rank rank, const TestMatrix& whole, Operand operand = kC) const;
-  // Copies the shard of C that `rank` holds into `whole`.
-  void ReadC(Rank rank, TestMatrix* whole) const;
+  // Copies the shard of the result that `rank` holds into `whole`.
+  void ReadResult(Rank rank, TestMatrix* whole) const;
 
   // Queues an epoch on one rank. `b_version` names the contents of B.
   void Run(Rank rank, uint64_t epoch, uint64_t b_version, Deadline deadline,

@@ -89,26 +89,32 @@ TEST(Elementwise, WideningIsExactForAllValues) {
   }
 }
 
-TEST(Elementwise, ReduceAddsInF32AndConvertsTheSum) {
+TEST(Elementwise, ReduceAddsInF32InOrderAndConvertsTheSum) {
   for (DType from : kDTypes) {
     for (DType out : kDTypes) {
       const float addends[] = {1.5f, -2.25f, 1024.0f}, sums[] = {0.0078125f, 1000.0f, 3.0f};
-      float into[3];
-      std::memcpy(into, sums, sizeof(sums));
+      const float large[] = {3e8f, -3e8f, 0.0f};
+      float acc[3];
+      std::memcpy(acc, sums, sizeof(sums));
       float narrow[3], converted[3] = {}, expected[3] = {};
       ConvertFromF32(from, addends, narrow, 3);
       elementwise::Reduce work;
-      work.from = {narrow, 0, from};
-      work.into = {into, 0, DType::kF32};
-      work.out = {converted, 0, out};
+      work.from[0] = {acc, 0, DType::kF32};
+      work.from[1] = {narrow, 0, from};
+      work.from[2] = {const_cast<float*>(large), 0, DType::kF32};
+      work.terms = 3;
+      work.to = {converted, 0, out};
       work.rows = 1;
       work.cols = 3;
       for (int64_t col = 0; col < 3; ++col) elementwise::Element(work, 0, col);
       float total[3];
-      for (int i = 0; i < 3; ++i) total[i] = sums[i] + addends[i];
-      EXPECT_EQ(std::memcmp(into, total, sizeof(total)), 0);
+      for (int i = 0; i < 3; ++i) total[i] = (sums[i] + addends[i]) + large[i];
+      EXPECT_EQ(std::memcmp(acc, sums, sizeof(sums)), 0) << "only read";
       ConvertFromF32(out, total, expected, 3);
       EXPECT_EQ(std::memcmp(converted, expected, sizeof(expected)), 0);
+      work.to = work.from[0];
+      for (int64_t col = 0; col < 3; ++col) elementwise::Element(work, 0, col);
+      EXPECT_EQ(std::memcmp(acc, total, sizeof(total)), 0);
     }
   }
 }

@@ -1,6 +1,8 @@
 // A resident weight and a new activation for each job, as in a model server: once warm, nothing is
 // planned, packed or allocated any more, even when M shrinks.
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -104,6 +106,49 @@ TEST_F(Warm, BThatTravelsIsPackedWithoutAllocating) {
   EXPECT_EQ(after.allocations, before.allocations);
   EXPECT_EQ(after.plans, before.plans);
   EXPECT_EQ(after.workspaces, before.workspaces);
+}
+
+// A sum, a sum that stays open, and every collective.
+TEST_F(Warm, SumsAndCollectivesAllocateNothingEither) {
+  const TestMatrix x = SmallIntegers(64, kK, 3);
+  ExpectOk(client_
+               ->Put("X", {.rows = x.rows, .cols = x.cols, .sharding = "[M, K_x]"}, x.values.data(),
+                     x.values.size() * sizeof(float))
+               .status());
+  ExpectOk(client_
+               ->Put("V", {.rows = kK, .cols = kN, .sharding = "[K_x, N]"}, w_.values.data(),
+                     w_.values.size() * sizeof(float))
+               .status());
+  const auto run_all = [&](int times) {
+    for (int i = 0; i < times && !HasFailure(); ++i) {
+      const auto run = [&](const std::string& spec, std::map<std::string, std::string> tensors) {
+        ExpectOk(client_->Run({.spec = spec, .tensors = std::move(tensors)}).status());
+      };
+      const std::map<std::string, std::string> inputs = {{"A", "X"}, {"B", "V"}};
+      const auto into = [&](const char* name) {
+        std::map<std::string, std::string> tensors = inputs;
+        tensors["C"] = name;
+        return tensors;
+      };
+      run("A[M, K_x] * B[K_x, N] -> C[M, N]", into("Whole"));
+      run("A[M, K_x] * B[K_x, N] -> C[M, N_x]", into("Columns"));
+      run("A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", into("Parts"));
+      run("C[M, N]{U_x} -> D[M, N]", {{"C", "Parts"}, {"D", "Reduced"}});
+      run("C[M, N]{U_x} -> D[M_x, N]", {{"C", "Parts"}, {"D", "Scattered"}});
+      run("D[M_x, N] -> E[M, N_x]", {{"D", "Scattered"}, {"E", "Moved"}});
+      run("E[M, N_x] -> F[M, N]", {{"E", "Moved"}, {"F", "Gathered"}});
+    }
+  };
+  run_all(1);
+  const Work before = Done();
+  EXPECT_EQ(before.plans, 7);
+  run_all(kSanitized ? 10 : 50);
+  EXPECT_EQ(Done(), before);
+  for (const char* name : {"Whole", "Columns", "Reduced", "Scattered", "Moved", "Gathered"}) {
+    TestMatrix got{x.rows, kN, std::vector<float>(x.rows * kN, -1)};
+    ExpectOk(client_->Get(name, got.values.data(), got.values.size() * sizeof(float)).status());
+    EXPECT_TRUE(SameBits(got, MatrixProduct(x, w_))) << name;
+  }
 }
 
 // X is M x K; the jobs differ in N, and each gathers all of X.

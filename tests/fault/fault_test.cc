@@ -10,7 +10,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -147,6 +149,66 @@ TEST_F(Fault, ADeadlineEndsTheJobAndNotTheWorld) {
   EXPECT_EQ(ran.exit_code, 6) << ran.err;
   EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 300ms: "));
   EXPECT_FALSE(OutputExists());
+  ExpectNextJobExact(0);
+}
+
+// A cancelled sum and one whose deadline passes leave C without contents and nothing held; a lost
+// node ends one with its name.
+TEST_F(Fault, ASumThatIsCutShortLeavesCWithoutContents) {
+  const auto put = [&](const char* name, const char* file, const char* sharding) {
+    const Ran ran =
+        world_.Ctl(0, {"tensor", "put", name, world_.Path(file), "--sharding", sharding});
+    ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  };
+  ASSERT_NO_FATAL_FAILURE(put("X", "A.npy", "[M, K_x]"));
+  ASSERT_NO_FATAL_FAILURE(put("W", "B.npy", "[K_x, N]"));
+  const auto sum = [](std::vector<std::string> flags) {
+    std::vector<std::string> arguments = {
+        "job",     "submit", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]", "--bind", "A=X,B=W,C=Y",
+        "--split", "K=x",    "--wait"};
+    arguments.insert(arguments.end(), flags.begin(), flags.end());
+    return arguments;
+  };
+  const auto expect_y = [&](const char* state) {
+    const Ran ran = world_.Ctl(1, {"tensor", "show", "Y"});
+    EXPECT_THAT(ran.out, HasSubstr(state)) << ran.err;
+  };
+  // Submits a sum that takes minutes; returns its number once its epochs run.
+  const auto start = [&] {
+    const double before = Launches(1);
+    std::vector<std::string> arguments = sum({"--repeat", "1000000", "--timeout", "10m"});
+    std::erase(arguments, "--wait");
+    const Ran ran = world_.Ctl(0, arguments);
+    EXPECT_EQ(ran.exit_code, 0) << ran.err;
+    EXPECT_TRUE(world_.WaitFor(1, "a launch", [&](const v1::GetStatusResponse& status) {
+      return MetricOf(status, "runner_launches_total") > before;
+    }));
+    return std::string(absl::StripAsciiWhitespace(absl::StripPrefix(ran.out, "job ")));
+  };
+  std::string job = start();
+  EXPECT_EQ(world_.Ctl(1, {"job", "cancel", job}).exit_code, 0);
+  EXPECT_EQ(world_.Ctl(1, {"job", "watch", job}).exit_code, 130);
+  expect_y("empty");
+  EXPECT_EQ(world_.Ctl(0, sum({"--repeat", "1000000", "--timeout", "600ms"})).exit_code, 6);
+  expect_y("empty");
+  const Ran whole = world_.Ctl(1, sum({}));
+  EXPECT_EQ(whole.exit_code, 0) << whole.err;
+  expect_y("ready");
+  ASSERT_EQ(world_.Ctl(0, {"tensor", "get", "Y", world_.Path("Y.npy")}).exit_code, 0);
+  EXPECT_TRUE(SameBits(ReadNpy(world_.Path("Y.npy")), want_));
+  EXPECT_EQ(world_.Ctl(0, {"tensor", "rm", "X", "W", "Y"}).exit_code, 0);
+  EXPECT_TRUE(world_.WaitFor(0, "no tensors", [](const v1::GetStatusResponse& status) {
+    return TensorBytes(status) == 0;
+  }));
+  ASSERT_NO_FATAL_FAILURE(put("X", "A.npy", "[M, K_x]"));
+  ASSERT_NO_FATAL_FAILURE(put("W", "B.npy", "[K_x, N]"));
+  job = start();
+  const std::unique_ptr<Process> watch = world_.StartCtl(0, {"job", "watch", job});
+  world_.Kill(1);
+  EXPECT_EQ(watch->Wait(kTold), 7) << watch->err();
+  EXPECT_THAT(watch->err(), HasSubstr("n1"));
+  world_.Start(1);
+  for (int node : {0, 1}) ASSERT_TRUE(world_.WaitReady(node));
   ExpectNextJobExact(0);
 }
 

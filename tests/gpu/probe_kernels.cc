@@ -144,11 +144,11 @@ void ReducesAlike(Probe& probe) {
     const Twins from = kernels.Make(from_type, shape), into = kernels.Make(DType::kF32, shape);
     Twins out;
     if (out_type) out = kernels.Make(*out_type, shape);
-    kernels.Run(body::Reduce{from.device, into.device, out.device, from.rows, from.cols},
-                body::Reduce{from.host, into.host, out.host, from.rows, from.cols});
+    const Twins& to = out_type ? out : into;
+    kernels.Run(body::Reduce{{into.device, from.device}, 2, to.device, from.rows, from.cols},
+                body::Reduce{{into.host, from.host}, 2, to.host, from.rows, from.cols});
     const std::string what = std::string("sums of ") + Text(from_type);
-    kernels.Compare(into, what, true);
-    if (out_type) kernels.Compare(out, what + " as " + Text(*out_type), true);
+    kernels.Compare(to, out_type ? what + " as " + Text(*out_type) : what, true);
   };
   for (DType from : kTypes) {
     reduce(from, nullptr, kSmall);

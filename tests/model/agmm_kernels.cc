@@ -38,10 +38,12 @@ Launch LaunchConvert(Convert work) {
 }
 
 Launch LaunchReduce(Reduce work) {
-  const std::vector<Access> accesses = {Touch(work.from, work.rows, work.cols, false),
-                                        Touch(work.into, work.rows, work.cols, true),
-                                        Touch(work.out, work.rows, work.cols, true)};
-  for (Matrix* matrix : {&work.from, &work.into, &work.out}) Find(*matrix);
+  std::vector<Access> accesses = {Touch(work.to, work.rows, work.cols, true)};
+  Find(work.to);
+  for (int term = 0; term < work.terms; ++term) {
+    accesses.push_back(Touch(work.from[term], work.rows, work.cols, false));
+    Find(work.from[term]);
+  }
   return {accesses, work.rows * work.cols, ForEach(work)};
 }
 

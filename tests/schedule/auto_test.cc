@@ -54,32 +54,35 @@ struct Copy {
   Rank from, to;
   bool terms;  // of a sum
 };
-std::vector<Copy> CopiesOf(const Schedule& schedule) {
+std::vector<Copy> CopiesOf(const Chosen& chosen) {
   std::vector<Copy> copies;
-  for (const std::vector<Step>& steps : schedule.ranks) {
+  for (const std::vector<Step>& steps : chosen.schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
       if (transfer == nullptr) continue;
       for (const Place& to : transfer->to)
         if (to.rank != transfer->from.rank)
-          copies.push_back({transfer->block, transfer->from.rank, to.rank,
-                            transfer->block.operand == kC && to.buffer == kWorkspace});
+          copies.push_back(
+              {transfer->block, transfer->from.rank, to.rank,
+               chosen.problem.Writes(transfer->block.operand) && to.buffer == kWorkspace});
     }
   }
   return copies;
 }
 
-// Terms cross once from each node to the rank that sums them.
+// Terms cross once from each node to the rank that sums them, and each part of an open sum crosses
+// for itself.
 bool EachBlockCrossesToANodeOnce(const Chosen& chosen) {
-  // By node and operand; of terms, also by the node that they come from and the rank that adds
-  // them.
-  std::map<std::tuple<int, Operand, int, Rank>, std::vector<Block>> arrived;
-  for (const Copy& copy : CopiesOf(chosen.schedule)) {
+  // By node, operand and part; of terms, also by the node that they come from and the rank that
+  // adds them.
+  std::map<std::tuple<int, Operand, int, int, Rank>, std::vector<Block>> arrived;
+  for (const Copy& copy : CopiesOf(chosen)) {
     if (chosen.topology.SameNode(copy.from, copy.to)) continue;
     const std::vector<int>& node = chosen.topology.node_of_rank;
-    std::vector<Block>& there =
-        arrived[{node[copy.to], copy.block.operand, copy.terms ? node[copy.from] : -1,
-                 copy.terms ? copy.to : -1}];
+    const std::vector<int>& open = chosen.problem.tensors[copy.block.operand].sharding.open;
+    std::vector<Block>& there = arrived[{
+        node[copy.to], copy.block.operand, PositionAlong(chosen.problem.mesh, open, copy.from).part,
+        copy.terms ? node[copy.from] : -1, copy.terms ? copy.to : -1}];
     for (const Block& block : there)
       if (!Intersect(block, copy.block).empty()) return false;
     there.push_back(copy.block);
@@ -106,7 +109,9 @@ bool SumsInPlace(const Schedule& schedule) {
   for (Rank rank = 0; rank < static_cast<Rank>(schedule.ranks.size()); ++rank) {
     for (const Step& step : schedule.ranks[rank]) {
       const auto* reduce = std::get_if<Reduce>(&step.op);
-      if (reduce != nullptr && reduce->from.rank != rank) return true;
+      if (reduce == nullptr) continue;
+      for (const Place& from : reduce->from)
+        if (from.rank != rank) return true;
     }
   }
   return false;
@@ -131,8 +136,9 @@ const Claim kClaims[] = {
      "place",
      [](const Chosen& c, const std::smatch&) {
        return BytesBetweenNodes(c.topology, c.schedule) == 0 && !LoadsOf(c.schedule).empty() &&
-              absl::c_all_of(CopiesOf(c.schedule),
-                             [](const Copy& copy) { return copy.block.operand == kC; });
+              absl::c_all_of(CopiesOf(c), [&](const Copy& copy) {
+                return c.problem.Writes(copy.block.operand);
+              });
      }},
     {"auto takes peer: ranks that exchange blocks share a node, and add up each other's partial "
      "sums in place",
@@ -142,17 +148,18 @@ const Claim kClaims[] = {
      }},
     {"auto takes peer: ranks that exchange blocks share a node",
      [](const Chosen& c, const std::smatch&) {
-       const std::vector<Copy> copies = CopiesOf(c.schedule);
+       const std::vector<Copy> copies = CopiesOf(c);
        return LoadsOf(c.schedule).empty() && !copies.empty() &&
               absl::c_all_of(copies, [&](const Copy& copy) {
-                return copy.block.operand == kC && c.topology.SameNode(copy.from, copy.to);
+                return c.problem.Writes(copy.block.operand) &&
+                       c.topology.SameNode(copy.from, copy.to);
               });
      }},
     {"auto takes ring: ranks that exchange blocks share a node, but not all of them can load each "
      "other's memory",
      [](const Chosen& c, const std::smatch&) {
        return BytesBetweenNodes(c.topology, c.schedule) == 0 &&
-              absl::c_any_of(CopiesOf(c.schedule), [&](const Copy& copy) {
+              absl::c_any_of(CopiesOf(c), [&](const Copy& copy) {
                 return !c.topology.CanLoad(copy.from, copy.to);
               });
      }},
@@ -177,7 +184,7 @@ const Claim kClaims[] = {
        }
        return words[1] == std::to_string(length) &&
               words[3] == c.problem.tensors[read_again].name &&
-              absl::c_any_of(CopiesOf(c.schedule),
+              absl::c_any_of(CopiesOf(c),
                              [&](const Copy& copy) { return copy.block.operand == gathered; });
      }},
 };
@@ -207,6 +214,7 @@ void ForEachChoice(const PlanOptions& asked, const std::function<void(const Chos
       for (const Shape& shape :
            {Shape{10, 7, 13}, Shape{1024, 512, 1024}, Shape{512, 2048, 64}, Shape{16, 4096, 512}}) {
         const Problem problem = ParseProblem(one.spec, mesh, shape, DType::kBF16).value();
+        if (asked.k_chunks > 1 && !HasProduct(problem)) continue;  // refused
         const ResolvedOptions resolved = ResolveOptions(problem, topology, asked).value();
         const Schedule schedule = PlanWith(problem, topology, resolved.recipe).value();
         SCOPED_TRACE(absl::StrFormat("AGMM_SEED=%d %s, nodes %s, %s: %s", TestSeed(),

@@ -30,6 +30,17 @@ SPECS = [
     ("A[M_xyz, K] * B[K, N_z] -> C[M_y, N_z]", "x=2,y=2,z=2"),
     ("A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=16"),
     ("A[M_xy, K] * B[K, N_y] -> C[M_x, N_y]", "x=4,y=4"),
+    # Sums that stay open, and collectives.
+    ("A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "x=3"),
+    ("A[M_y, K_x] * B[K_x, N] -> C[M, N_y]{U_x}", "x=2,y=2"),
+    ("A[M, K_xy] * B[K_xy, N] -> C[M, N]{U_x}", "x=2,y=3"),
+    ("A[M_x, N] -> B[M, N]", "x=4"),
+    ("A[M, N]{U_x} -> B[M, N_x]", "x=4"),
+    ("A[M, N]{U_x} -> B[M, N]", "x=3"),
+    ("A[M_x, N] -> B[M, N_x]", "x=4"),
+    ("A[M_x, N]{U_y} -> B[M, N_y]", "x=2,y=3"),
+    ("A[M, N]{U_xy} -> B[M_y, N]{U_x}", "x=2,y=2"),
+    ("A[M_xy, N] -> B[M_yx, N]", "x=2,y=3"),
 ]
 SHAPES = ["M=11,N=9,K=7", "M=5,N=40,K=33", "M=2,N=3,K=70"]
 ALGORITHMS = ["auto", "serial", "ring", "bidirectional_ring", "split_ring", "direct", "hierarchical",
@@ -66,15 +77,19 @@ def draw(agmmctl, rng):
     while True:
         spec, mesh = rng.choice(SPECS)
         options = {"--spec": spec + rng.choice(["", ":f32", ":bf16"]), "--mesh": mesh, "--shape": rng.choice(SHAPES),
-                   "--dtype": rng.choice(["f32", "bf16"]), "--nodes": str(rng.choice([1, 2, 4])),
+                   "--dtype": rng.choice(["f32", "bf16"]), "--nodes": str(rng.choice([1, 2, 3, 4])),
                    "--algorithm": rng.choice(ALGORITHMS), "--chunks": str(rng.choice([1, 3])),
                    "--k-chunks": str(rng.choice([1, 3]))}
+        if rng.random() < 0.3:
+            options["--partials"] = rng.choice(["bf16", "f16"])
         if rng.random() < 0.3:
             options["--workspace-shards"] = "2"
         elif rng.random() < 0.3:
             options["--send"] = "carried"
+        if "*" not in spec:
+            options["--shape"] = options["--shape"].rsplit(",", 1)[0]
         axes = mesh.replace("=", ",").split(",")[::2]
-        if rng.random() < 0.7:
+        if "*" in spec and rng.random() < 0.7:
             cuts = [f"{dim}={''.join(chosen)}" for dim in "MNK"
                     if (chosen := [axis for axis in axes if rng.random() < 0.5])]
             options["--split"] = ",".join(cuts) if cuts else "none"

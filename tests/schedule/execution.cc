@@ -47,15 +47,19 @@ bool Execution::ActMultiply(Task& task, const Multiply& m) {
 }
 
 bool Execution::ActReduce(Task& task, const Reduce& reduce) {
-  const int piece = task.progress / 3, action = task.progress % 3;
-  if (action == 0) task.sum.assign(reduce.c.rows.size() * reduce.c.cols.size(), 0);
+  const int reads = static_cast<int>(reduce.from.size()) + 1;  // of `acc`, and of each addend
+  const int piece = task.progress / (reads + 1), action = task.progress % (reads + 1);
+  if (task.progress == 0) task.sum.assign(reduce.c.rows.size() * reduce.c.cols.size(), 0);
   ForPiece(reduce.c, piece, [&](int64_t row, int64_t col, int64_t i) {
-    const float into = At(reduce.c, reduce.into, row, col);
-    if (action == 0) task.sum[i] = into + At(reduce.c, reduce.from, row, col);
-    if (action == 1) Put(reduce.c, reduce.into, row, col, task.sum[i]);
-    if (action == 2 && reduce.finish) Put(reduce.c, reduce.out, row, col, into);
+    if (action == 0) {
+      if (reduce.accumulate) task.sum[i] = At(reduce.c, *reduce.acc, row, col);
+    } else if (action < reads) {
+      task.sum[i] += At(reduce.c, reduce.from[action - 1], row, col);
+    } else {
+      Put(reduce.c, reduce.finish ? reduce.out : *reduce.acc, row, col, task.sum[i]);
+    }
   });
-  return ++task.progress == 6;
+  return ++task.progress == 2 * (reads + 1);
 }
 
 }  // namespace agmm::test

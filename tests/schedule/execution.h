@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <random>
+#include <tuple>
 #include <vector>
 
 #include "kernels/schedule/index.h"
@@ -40,7 +41,7 @@ class Execution {
     ranks_.resize(schedule_.ranks.size());
     for (Rank rank = 0; rank < static_cast<int>(ranks_.size()); ++rank) {
       RankState& state = ranks_[rank];
-      for (int buffer = kWorkspace; buffer <= kC; ++buffer) {
+      for (int buffer = kWorkspace; buffer < static_cast<int>(problem_.tensors.size()); ++buffer) {
         const int64_t bytes = buffer == kWorkspace
                                   ? schedule_.workspace_bytes
                                   : ShardBytes(problem_.mesh, problem_.tensors[buffer]);
@@ -111,7 +112,8 @@ class Execution {
   }
 
   // The environment's actions, two pieces each, in this order.
-  enum { kCheckC = 0, kPoisonC = 2, kWriteInputs = 4, kLaunch = 8 };
+  enum { kCheckC = 0, kPoisonC = 2, kWriteInputs = 4 };
+  int Launch() const { return kWriteInputs + 2 * static_cast<int>(inputs_.size()); }
 
   // A copy of a transfer to one destination, between its reading and its writing half.
   struct Copy {
@@ -263,24 +265,22 @@ class Execution {
     RankState& rank = ranks_[task.id.rank];
     const int piece = task.progress % 2;
     if (task.progress < kWriteInputs) {
-      const Block block = ShardBlock(problem_, kC, task.id.rank);
-      const Place place = Resident(block, task.id.rank);
-      const std::vector<float>* expected =
-          task.progress < kPoisonC ? &of_.c_[task.id.epoch - 2] : nullptr;
-      ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t) {
-        float& value = At(block, place, row, col);
-        if (expected == nullptr) {
-          std::memcpy(&value, &kPoison, sizeof(value));
-        } else {
-          const float& right = (*expected)[row * ShapeOf(problem_).n + col];
-          if (std::memcmp(&value, &right, sizeof(value)) != 0) wrong_ = true;
-        }
-      });
-    } else if (task.progress < kLaunch) {
-      const Operand operand = task.progress < kWriteInputs + 2 ? kA : kB;
+      const Block block = ShardBlock(problem_, ResultOf(problem_), task.id.rank);
+      if (task.progress < kPoisonC) {
+        CheckResult(block, task.id, piece);
+      } else {
+        const Place place = Resident(block, task.id.rank);
+        ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t) {
+          std::memcpy(&At(block, place, row, col), &kPoison, sizeof(kPoison));
+        });
+      }
+    } else if (task.progress < Launch()) {
+      const Operand operand = inputs_[(task.progress - kWriteInputs) / 2];
       const Block block = ShardBlock(problem_, operand, task.id.rank);
       const Place place = Resident(block, task.id.rank);
-      const std::vector<float>& values = (operand == kA ? of_.a_ : of_.b_)[task.id.epoch - 1];
+      const std::vector<int>& open = problem_.tensors[operand].sharding.open;
+      const std::vector<float>& values = of_.values_[task.id.epoch - 1].inputs.at(
+          operand)[PositionAlong(problem_.mesh, open, task.id.rank).part];
       ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t) {
         At(block, place, row, col) = values[row * problem_.tensors[operand].cols + col];
       });
@@ -296,6 +296,26 @@ class Execution {
       return;
     }
     ++task.progress;
+  }
+
+  // Compares a piece of the result with the right one. Of an open sum, the ranks that hold its
+  // parts add them up, and the last one compares the sum.
+  void CheckResult(const Block& block, const TaskId& id, int piece) {
+    const std::vector<int>& open = problem_.tensors[block.operand].sharding.open;
+    std::vector<int> others;
+    for (int axis = 0; axis < static_cast<int>(problem_.mesh.axes.size()); ++axis)
+      if (std::find(open.begin(), open.end(), axis) == open.end()) others.push_back(axis);
+    OpenSum& sum =
+        open_sums_[{id.epoch, piece, PositionAlong(problem_.mesh, others, id.rank).part}];
+    sum.values.resize(block.rows.size() * block.cols.size(), 0);
+    const bool last = ++sum.parts == OpenParts(problem_.mesh, problem_.tensors[block.operand]);
+    const std::vector<float>& expected = of_.values_[id.epoch - 2].result;
+    const Place place = Resident(block, id.rank);
+    ForPiece(block, piece, [&](int64_t row, int64_t col, int64_t i) {
+      sum.values[i] += At(block, place, row, col);
+      // Sums of integers are never -0, and a sum that contains poison is not a number.
+      if (last && !(sum.values[i] == expected[row * ShapeOf(problem_).n + col])) wrong_ = true;
+    });
   }
 
   Place Resident(const Block& block, Rank rank) const {
@@ -363,8 +383,8 @@ class Execution {
   // Four tiles; for each: read a, read b, read the sum, write. Returns true once all tiles are
   // done.
   bool ActMultiply(Task& task, const Multiply& m);
-  // Two pieces; for each: read both, write the sum, then (finish) write it out. Returns true once
-  // all pieces are done.
+  // Two pieces; for each: read `acc`, read each addend, write the sum. Returns true once all pieces
+  // are done.
   bool ActReduce(Task& task, const Reduce& reduce);
 
   const Interleaver& of_;
@@ -375,6 +395,12 @@ class Execution {
   std::vector<RankState> ranks_;
   std::vector<Task> tasks_;
   std::vector<size_t> able_;  // of AnyTask, kept for its memory
+  const std::vector<Operand> inputs_ = problem_.Inputs();
+  struct OpenSum {
+    std::vector<float> values;
+    int parts = 0;  // that have been added
+  };
+  std::map<std::tuple<int, int, int>, OpenSum> open_sums_;  // by epoch, piece and group
   int environments_left_ = 0;
   bool wrong_ = false;
 };

@@ -39,18 +39,27 @@ Interleaver::Interleaver(const Problem& problem, const Schedule& schedule, int e
   const int64_t m = ShapeOf(problem).m, n = ShapeOf(problem).n, k = ShapeOf(problem).k;
   // One more than runs, because the environment also writes after the last epoch.
   for (int epoch = 0; epoch <= epochs; ++epoch) {
-    std::vector<float> a(m * k), b(k * n), c(m * n, 0);
-    for (auto* values : {&a, &b}) {
-      for (float& value : *values) value = static_cast<float>(1 + random() % 400);
-    }
-    for (int64_t i = 0; i < m; ++i) {
-      for (int64_t j = 0; j < n; ++j) {
-        for (int64_t l = 0; l < k; ++l) c[i * n + j] += a[i * k + l] * b[l * n + j];
+    Values& values = values_.emplace_back();
+    for (const Operand input : problem.Inputs()) {
+      const Tensor& tensor = problem.tensors[input];
+      values.inputs[input].resize(OpenParts(problem.mesh, tensor));
+      for (Matrix& part : values.inputs[input]) {
+        part.resize(tensor.rows * tensor.cols);
+        for (float& value : part) value = static_cast<float>(1 + random() % 400);
       }
     }
-    a_.push_back(a);
-    b_.push_back(b);
-    c_.push_back(c);
+    values.result.resize(m * n, 0);
+    if (!HasProduct(problem)) {
+      for (const Matrix& part : values.inputs.at(TheCollective(problem).from))
+        for (int64_t i = 0; i < m * n; ++i) values.result[i] += part[i];
+      continue;
+    }
+    const Matrix &a = values.inputs.at(kA).front(), &b = values.inputs.at(kB).front();
+    for (int64_t i = 0; i < m; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        for (int64_t l = 0; l < k; ++l) values.result[i * n + j] += a[i * k + l] * b[l * n + j];
+      }
+    }
   }
 }
 

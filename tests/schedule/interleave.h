@@ -4,11 +4,12 @@
 //
 // Nothing is atomic: transfers copy piece by piece, multiplies read and write tile by tile,
 // arrivals and signals take effect as late as the adversary likes. Between the epochs of a rank its
-// environment checks C, poisons it, and writes new A and B, also piece by piece, as soon as the
-// rank's own steps have ended.
+// environment checks the result, poisons it, and writes new inputs, also piece by piece, as soon as
+// the rank's own steps have ended.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,13 @@ class Interleaver {
   const Problem& problem_;
   const Schedule& schedule_;
   const int epochs_;
-  std::vector<std::vector<float>> a_, b_, c_;  // by epoch, from 0 for epoch 1; row-major, whole
+  using Matrix = std::vector<float>;  // row-major, whole
+  struct Values {
+    std::map<Operand, std::vector<Matrix>>
+        inputs;  // the parts of an open sum; of a closed one, one
+    Matrix result;
+  };
+  std::vector<Values> values_;  // by epoch, from 0 for epoch 1
 };
 
 }  // namespace agmm::test

@@ -42,8 +42,8 @@ TEST(Islands, PeerAcrossTwoIsRefusedByTheNamesOfTheRanks) {
   const absl::Status refused = Plan(problem, topology, By("peer")).status();
   EXPECT_TRUE(absl::IsInvalidArgument(refused));
   EXPECT_EQ(refused.message(),
-            "algorithm peer multiplies from memory that every rank can load, and ranks 0 and 2, "
-            "which gather together, are in islands 0 and 1 of node 0; use ring or direct");
+            "algorithm peer reads from memory that every rank can load, and ranks 0 and 2, "
+            "which exchange blocks, are in islands 0 and 1 of node 0; use ring or direct");
 }
 
 TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/mutants.h"
@@ -55,6 +56,8 @@ TEST_P(MeshSizes, AreProvedAndHaveNoUnneededPart) {
   int plans = 0;
   for (const std::string& mesh : MeshesLike(GetParam().mesh)) {
     const int ranks = ParseMesh(mesh)->size();
+    // On one rank no sum is open, so there is nothing that could convert elements.
+    if (ranks == 1 && absl::StrContains(GetParam().spec, ':')) continue;
     for (int nodes = 1; nodes <= ranks; ++nodes) {
       const int devices = (ranks + nodes - 1) / nodes;
       if ((ranks + devices - 1) / devices != nodes) continue;  // a node would be empty

@@ -63,7 +63,9 @@ std::vector<Place*> WorkspacePlaces(Step& step) {
     places = {&multiply->a_place, &multiply->b_place, &multiply->out};
     if (multiply->acc) places.push_back(&*multiply->acc);
   } else if (auto* reduce = std::get_if<Reduce>(&step.op)) {
-    places = {&reduce->from, &reduce->into, &reduce->out};
+    for (Place& from : reduce->from) places.push_back(&from);
+    if (reduce->acc) places.push_back(&*reduce->acc);
+    places.push_back(&reduce->out);
   }
   for (Place* place : places) {
     if (place->buffer == kWorkspace && place->pitch_bytes > 0) out.push_back(place);

@@ -10,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "kernels/base/hash.h"
 #include "kernels/schedule/algorithm.h"
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
 #include "tests/golden/golden.h"
@@ -51,9 +52,18 @@ class Lines {
   int count_ = 0;
 };
 
-// Two plans by each algorithm for each sharding, with or without a sum between ranks. Sizes, dtypes
-// and numbers of nodes take turns.
-void AddShardings(Lines* lines, bool summed) {
+// Products whose inputs are gathered, products with a sum between ranks, and the others: open sums
+// and collectives. The list has them in this order.
+enum class Kind { kGathered, kSummed, kOther };
+Kind KindOf(const ShardedPlan& plan) {
+  const Problem& problem = plan.problem;
+  if (!HasProduct(problem) || !problem.tensors[kC].sharding.open.empty()) return Kind::kOther;
+  return WorkOf(problem, plan.recipe.split).summed ? Kind::kSummed : Kind::kGathered;
+}
+
+// Two plans by each algorithm for each sharding of a kind. Sizes, dtypes and numbers of nodes take
+// turns. `rounded`: the ones whose terms travel rounded.
+void AddShardings(Lines* lines, Kind kind, bool rounded = false) {
   const std::vector<Shape> shapes = {{10, 7, 13}, {33, 17, 40}, {97, 61, 333}, {2, 3, 2}};
   size_t turn = 0;
   for (const ShardedCase& sharded : ShardedCases()) {
@@ -66,8 +76,8 @@ void AddShardings(Lines* lines, bool summed) {
     for (const Algorithm& algorithm : Algorithms()) {
       std::vector<const ShardedPlan*> by;
       for (const ShardedPlan& plan : plans) {
-        if (plan.options.algorithm == algorithm.name &&
-            WorkOf(plan.problem, plan.recipe.split).summed == summed)
+        if (plan.options.algorithm == algorithm.name && KindOf(plan) == kind &&
+            (plan.options.partials != DType::kF32) == rounded)
           by.push_back(&plan);
       }
       if (by.empty()) continue;
@@ -130,11 +140,14 @@ void AddDTypes(Lines* lines) {
 
 TEST(PlanHashes, AreThoseOfTheList) {
   Lines lines;
-  AddShardings(&lines, /*summed=*/false);
+  AddShardings(&lines, Kind::kGathered);
   AddSizes(&lines);
   AddUneven(&lines);
   AddDTypes(&lines);
-  AddShardings(&lines, /*summed=*/true);
+  AddShardings(&lines, Kind::kSummed);
+  AddShardings(&lines, Kind::kOther);
+  AddShardings(&lines, Kind::kSummed, /*rounded=*/true);
+  AddShardings(&lines, Kind::kOther, /*rounded=*/true);
   EXPECT_GE(lines.count(), 400);
   ExpectGolden("plan_hashes.txt", lines.text());
 }

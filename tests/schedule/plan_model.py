@@ -5,6 +5,7 @@ A plan is unrolled over three epochs. Waits and lanes must order any two accesse
 which one is a write; one pass over the graph, with a set of ancestors for each event, checks this.
 Then every order gives the same bytes, so one order is computed with integers, with other inputs and
 overwritten outputs in every epoch: each step must find the blocks that it names, and C must be A * B.
+Without a product, B must be A; the ranks that hold parts of an open sum must hold the sum together.
 """
 import itertools
 import json
@@ -52,24 +53,31 @@ class Plan:
         self.nodes = plan["topology"]["node_of_rank"]
         self.axes = plan["problem"]["mesh"]["axes"]
         self.operands = {operand["name"]: operand for operand in plan["problem"]["operands"]}
-        self.names = plan["problem"]["tensors"]  # A, B, C
+        self.names = plan["problem"]["tensors"]  # A, B, C; or A, B without a product
+        self.result = self.names[-1]
         self.workspace = plan["workspace_bytes"]
 
     def shard(self, rank, name):
         """The range of an operand at a rank, as ((first row, end), (first column, end))."""
+        operand = self.operands[name]
+        return [cut(size, *self.position(rank, axes))
+                for size, axes in ((operand["rows"], operand["row_axes"]),
+                                   (operand["cols"], operand["col_axes"]))]
+
+    def position(self, rank, axes):
+        """The number of positions along the axes, and that of the rank."""
         places = {}
         for axis in reversed(self.axes):
             rank, places[axis["name"]] = divmod(rank, axis["size"])
-        ranges = []
-        operand = self.operands[name]
-        for size, axes in ((operand["rows"], operand["row_axes"]),
-                           (operand["cols"], operand["col_axes"])):
-            parts, part = 1, 0
-            for axis in axes:
-                count = next(one["size"] for one in self.axes if one["name"] == axis)
-                parts, part = parts * count, part * count + places[axis]
-            ranges.append(cut(size, parts, part))
-        return ranges
+        parts, part = 1, 0
+        for axis in axes:
+            count = next(one["size"] for one in self.axes if one["name"] == axis)
+            parts, part = parts * count, part * count + places[axis]
+        return parts, part
+
+    def open_part(self, rank, name):
+        """The number of parts of an operand's open sum, and the one that the rank holds."""
+        return self.position(rank, self.operands[name]["open_axes"])
 
     def buffer_bytes(self, rank, name):
         if name == "workspace":
@@ -127,8 +135,10 @@ def accesses_of(plan, rank, step):
         if step["finish"]:
             add(True, step["c"], step["out"])
     elif step["op"] == "reduce":
-        add(False, step["c"], step["from"])
-        add(True, step["c"], step["into"])
+        for place in step["from"]:
+            add(False, step["c"], place)
+        if step["acc"]:
+            add(not step["finish"], step["c"], step["acc"])
         if step["finish"]:
             add(True, step["c"], step["out"])
     elif step["op"] != "join":
@@ -146,7 +156,7 @@ def relay_lanes(rank, steps):
         elif step["op"] == "transfer":
             places = [step["from"], *step["to"]]
         elif step["op"] == "reduce":
-            places = [step["from"], step["into"], step["out"] if step["finish"] else None]
+            places = [*step["from"], step["acc"], step["out"] if step["finish"] else None]
         else:
             places = [step["a_place"], step["b_place"], step["acc"], step["out"] if step["finish"] else None]
         if any(place and place["rank"] == rank and place["buffer"] != "workspace" for place in places):
@@ -289,14 +299,19 @@ class Simulation:
             for name in [*plan.names, "workspace"]:
                 self.memory[rank, name] = np.full(plan.buffer_bytes(rank, name), GARBAGE, np.uint8)
         self.chip = {}  # by rank and lane: the block and its sum
-        self.values = []  # by epoch: A, B and C
+        self.values = []  # by epoch and operand: its parts, one unless its sum is open
+        self.sums = {}  # of the parts of an open result: by epoch and group, and their number
 
     def inputs(self, epoch):
         while len(self.values) <= epoch:
-            a, b = (self.random.integers(-2, 3, (self.plan.operands[name]["rows"],
-                                                 self.plan.operands[name]["cols"]))
-                    for name in self.plan.names[:2])
-            self.values.append(dict(zip(self.plan.names, (a, b, a @ b))))
+            values = {}
+            for name in self.plan.names[:-1]:
+                parts, _ = self.plan.open_part(0, name)
+                operand = self.plan.operands[name]
+                values[name] = self.random.integers(-2, 3, (parts, operand["rows"], operand["cols"]))
+            first, *more = (values[name].sum(axis=0) for name in self.plan.names[:-1])
+            values[self.plan.result] = [first @ more[0] if more else first]
+            self.values.append(values)
         return self.values[epoch]
 
     def read(self, block, place):
@@ -314,12 +329,25 @@ class Simulation:
             memory[begin:end] = GARBAGE
             memory[begin:begin + len(content)] = np.frombuffer(content, np.uint8)
 
-    def part(self, epoch, block):
+    def part(self, epoch, block, part=0):
         rows, cols = block["rows"], block["cols"]
-        return self.inputs(epoch)[block["operand"]][rows[0]:rows[1], cols[0]:cols[1]]
+        return self.inputs(epoch)[block["operand"]][part][rows[0]:rows[1], cols[0]:cols[1]]
+
+    def check_result(self, rank, epoch, block, place):
+        name = self.plan.result
+        parts, _ = self.plan.open_part(rank, name)
+        others = [axis["name"] for axis in self.plan.axes
+                  if axis["name"] not in self.plan.operands[name]["open_axes"]]
+        group = (epoch, self.plan.position(rank, others)[1])
+        total, count = self.sums.get(group, (0, 0))
+        total, count = total + self.read(block, place), count + 1
+        self.sums[group] = total, count
+        if count == parts:
+            demand((total == self.part(epoch, block)).all(),
+                   "the result of rank", rank, "is wrong in epoch", epoch)
 
     def environment(self, rank, epoch):
-        """Runs between two epochs: checks C and overwrites it, and writes A and B."""
+        """Runs between two epochs: checks the result and overwrites it, and writes the inputs."""
         for name in self.plan.names:
             rows, cols = self.plan.shard(rank, name)
             if rows[0] == rows[1] or cols[0] == cols[1]:
@@ -328,12 +356,11 @@ class Simulation:
             block = {"operand": name, "rows": rows, "cols": cols}
             pitch = up((cols[1] - cols[0]) * Dtype(dtype).size, ALIGN)
             place = {"rank": rank, "buffer": name, "offset": 0, "pitch": pitch, "dtype": dtype}
-            if name != self.plan.names[2]:
-                self.write(block, place, self.part(epoch, block))
+            if name != self.plan.result:
+                self.write(block, place, self.part(epoch, block, self.plan.open_part(rank, name)[1]))
                 continue
             if epoch > 0:
-                demand((self.read(block, place) == self.part(epoch - 1, block)).all(),
-                       "C of rank", rank, "is wrong in epoch", epoch - 1)
+                self.check_result(rank, epoch - 1, block, place)
             self.write(block, place, np.full((rows[1] - rows[0], cols[1] - cols[0]), 77))
 
     def found(self, epoch, block, place):
@@ -358,10 +385,10 @@ class Simulation:
             self.write(c, step["acc"], total)
 
     def reduce(self, step):
-        total = self.read(step["c"], step["into"]) + self.read(step["c"], step["from"])
-        self.write(step["c"], step["into"], total)
-        if step["finish"]:
-            self.write(step["c"], step["out"], total)
+        total = sum(self.read(step["c"], place) for place in step["from"])
+        if step["accumulate"]:
+            total = self.read(step["c"], step["acc"]) + total
+        self.write(step["c"], step["out"] if step["finish"] else step["acc"], total)
 
     def run(self, graph):
         names = {end: name for name, (_, end) in graph.ends.items()}

@@ -145,8 +145,8 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
     }
     EXPECT_EQ(resolved.status(),
               absl::InvalidArgumentError(
-                  "algorithm peer multiplies from the memory of one node, and ranks 0 and "
-                  "3, which gather together, are on nodes 0 and 1; use ring or direct"));
+                  "algorithm peer reads from the memory of one node, and ranks 0 and "
+                  "3, which exchange blocks, are on nodes 0 and 1; use ring or direct"));
   }
 }
 

@@ -280,8 +280,8 @@ class Generator {
       Reduce reduce;
       reduce.c = product.c;
       for (Use sum : product.sums) builder_.Update(sum, join);
-      reduce.into = builder_.PlaceOf(product.sums[0]);
-      reduce.from = builder_.PlaceOf(product.sums[1]);
+      reduce.acc = builder_.PlaceOf(product.sums[0]);
+      reduce.from = {builder_.PlaceOf(product.sums[1])};
       reduce.finish = true;
       reduce.out = Finish(product, join);
       builder_.Set(join, reduce);

@@ -31,7 +31,8 @@ class EverySharding : public testing::TestWithParam<ShardedCase> {};
 void ExpectFewestBytes(const ShardedPlan& plan, const Schedule& schedule) {
   int64_t bytes = 0;
   for (const Traffic& traffic : TrafficOf(plan.topology, schedule)) bytes += traffic.other_nodes;
-  const int64_t least = LeastBetweenNodes(plan.problem, plan.topology, plan.recipe.split);
+  const int64_t least =
+      LeastBetweenNodes(plan.problem, plan.topology, plan.recipe.split, plan.recipe.partials);
   const std::string why = ResolveOptions(plan.problem, plan.topology, plan.options)->why;
   if (absl::StrContains(why, "serial may gather more than other algorithms")) {
     EXPECT_GE(bytes, least);
@@ -78,7 +79,7 @@ void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
   for (const std::vector<Step>& steps : schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
-      if (transfer == nullptr || transfer->block.operand == kC) continue;
+      if (transfer == nullptr || plan.problem.Writes(transfer->block.operand)) continue;
       for (const Place& to : transfer->to)
         EXPECT_TRUE(multiplies(to.rank, transfer->block))
             << PlacedName(plan.problem, transfer->block, to);
@@ -100,7 +101,7 @@ int Prove(const Draw& draw, bool thorough) {
     EXPECT_EQ(CostOf(plan.problem, plan.topology, plan.recipe).steps, CountWork(*schedule));
     ExpectAllArrivalsUsed(plan, *schedule);
     if (FindAlgorithm(plan.options.algorithm)->one_a_node) ExpectFewestBytes(plan, *schedule);
-    if (plan.options.algorithm == "serial") ExpectGatherAlone(plan);
+    if (plan.options.algorithm == "serial" && HasProduct(plan.problem)) ExpectGatherAlone(plan);
     if (testing::Test::HasFailure()) return count;
     ++count;
   }
@@ -185,7 +186,7 @@ TEST_P(EverySharding, HasMultipliesInProportionToItsPiecesWhereCTravels) {
   for (const ShardedPlan& plan : PlansOf(draw, /*thorough=*/false)) {
     const PlanOptions& options = plan.options;
     if (options.chunks == 1) continue;
-    if (!WorkOf(plan.problem, plan.recipe.split).c_travels) continue;
+    if (!HasProduct(plan.problem) || !WorkOf(plan.problem, plan.recipe.split).c_travels) continue;
     SCOPED_TRACE(plan.name);
     PlanOptions whole = options;
     whole.chunks = 1;
@@ -230,7 +231,9 @@ TEST_P(EverySharding, NeedsEveryWait) {
 
 // All interleavings that the explorer tries are exact.
 TEST_P(EverySharding, RunsRight) {
+  if (absl::StrContains(GetParam().spec, ':')) GTEST_SKIP() << "the explorer's elements are f32";
   for (const ShardedPlan& plan : Some(GetParam(), 40)) {
+    if (plan.options.partials != DType::kF32) continue;  // the explorer's elements are f32
     SCOPED_TRACE(plan.name);
     const Schedule schedule = Plan(plan.problem, plan.topology, plan.options).value();
     EXPECT_EQ(Interleaver(plan.problem, schedule).Explore(1), Outcome::kExact);

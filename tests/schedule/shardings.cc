@@ -45,6 +45,33 @@ const std::vector<ShardedCase>& ShardedCases() {
       {"A[M_xz, K] * B[K, N_y] -> C[M_x, N_y]", "x=2,y=2,z=2"},
       {"A[M_x, K_y] * B[K, N_z] -> C[M, N_z]", "x=2,y=2,z=2"},
       {"A[M_xyz, K] * B[K, N_z] -> C[M_y, N_z]", "x=2,y=2,z=2"},
+      // C leaves its sum open.
+      {"A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "x=3"},
+      {"A[M, K] * B[K, N] -> C[M_y, N]{U_x}", "x=2,y=2"},
+      {"A[M_y, K_x] * B[K_x, N] -> C[M, N_y]{U_x}", "x=2,y=2"},
+      {"A[M, K_xy] * B[K_xy, N] -> C[M, N]{U_x}", "x=2,y=3"},
+      // All-gather, reduce-scatter, all-reduce, all-to-all.
+      {"A[M_x, K] -> B[M, K]", "x=4"},
+      {"A[M, K_x] -> B[M, K]", "x=3"},
+      {"A[M, K]{U_x} -> B[M_x, K]", "x=4"},
+      {"A[M, K]{U_x} -> B[M, K_x]", "x=3"},
+      {"A[M, K]{U_x} -> B[M, K]", "x=4"},
+      {"A[M_x, K] -> B[M, K_x]", "x=4"},
+      // Reshardings that move nothing between ranks.
+      {"A[M, K] -> B[M_x, K]", "x=3"},
+      {"A[M_x, K] -> B[M_x, K]", "x=3"},
+      // Collectives over two axes.
+      {"A[M_xy, K] -> B[M_yx, K]", "x=2,y=3"},
+      {"A[M_x, K_y] -> B[M_y, K_x]", "x=2,y=2"},
+      {"A[M_x, K]{U_y} -> B[M, K_y]", "x=2,y=3"},
+      {"A[M, K]{U_xy} -> B[M, K]", "x=2,y=3"},
+      {"A[M, K]{U_x}:bf16 -> B[M_x, K]:f32", "x=3"},
+      {"A[M, K]{U_x}:f32 -> B[M, K_x]:bf16", "x=3"},
+      {"A[M, K]{U_x} -> B[M, K]", "x=2,y=2"},
+      {"A[M, K]{U_xy} -> B[M_x, K]", "x=2,y=2"},
+      // The sum stays open, in part or in other shards.
+      {"A[M, K]{U_xy} -> B[M_y, K]{U_x}", "x=2,y=2"},
+      {"A[M_y, K]{U_x} -> B[M, K]{U_x}", "x=2,y=3"},
   };
   return *all;
 }
@@ -74,11 +101,11 @@ class Drawn {
     if (!resolved.ok() || OptionsOf(problem_, resolved->recipe) != options) return std::nullopt;
     return ShardedPlan{
         absl::StrFormat("%s over %s, M=%d N=%d K=%d, %d nodes, split %s, %s, chunks %d, along K "
-                        "%d, workspace %d%s",
+                        "%d, workspace %d, partials %s%s",
                         draw_.sharded.spec, draw_.sharded.mesh, draw_.shape.m, draw_.shape.n,
                         draw_.shape.k, draw_.nodes, options.split, options.algorithm,
                         options.chunks, options.k_chunks, options.workspace_shards,
-                        options.carried ? ", carried" : ""),
+                        Name(options.partials), options.carried ? ", carried" : ""),
         problem_, topology_, options, resolved->recipe};
   }
 
@@ -103,9 +130,12 @@ std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough) {
               const int changed = (chunks > 1) + (k_chunks > 1) + (shards > 0) + carried;
               if (!thorough && changed > 1) continue;
               if (algorithm.arrivals != Arrivals::kPlaces && (shards > 0 || carried)) continue;
-              const auto plan =
-                  drawn.PlanBy({algorithm.name, chunks, k_chunks, split, shards, carried});
-              if (plan) plans.push_back(*plan);
+              PlanOptions options = {algorithm.name, chunks, k_chunks, split, shards, carried};
+              if (const auto plan = drawn.PlanBy(options)) plans.push_back(*plan);
+              // Integers of tests are exact in f16.
+              options.partials = DType::kF16;
+              if (changed > (chunks > 1)) continue;
+              if (const auto plan = drawn.PlanBy(options)) plans.push_back(*plan);
             }
           }
         }

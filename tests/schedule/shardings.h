@@ -1,4 +1,4 @@
-// Every sharding that a product can have without an open sum, in a list that all tests of
+// Shardings of every kind that a product or a collective can have, in a list that all tests of
 // planning share.
 #pragma once
 
@@ -41,7 +41,8 @@ struct Draw {
 };
 
 // All plans of a case: each split, each algorithm, with all arrivals in places of
-// their own or in a bounded workspace, sends carried or not, chunks and chunks along K 1 and 3.
+// their own or in a bounded workspace, sends carried or not, chunks and chunks along K 1 and 3, and
+// terms of sums in f32 and f16.
 // Options that resolve to others are left out. `thorough`: all combinations of these, not each
 // against the defaults of the others.
 std::vector<ShardedPlan> PlansOf(const Draw& draw, bool thorough);

@@ -133,7 +133,7 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M, K", 7, "expected \"]\""},
       {"A[M K] * B[K, N] -> C[M, N]", 5, "expected \",\", found \"K\""},
       {"A[M, 2K] * B[K, N] -> C[M, N]", 6, "expected a dimension"},
-      {"A[M, K] B[K, N] -> C[M, N]", 9, "expected \"*\", found \"B\""},
+      {"A[M, K] B[K, N] -> C[M, N]", 9, "expected \"*\" or \"->\", found \"B\""},
       {"A[M, K] * B[K, N] C[M, N]", 19, "expected \"->\""},
       {"A[M, K] * B[K, N] - > C[M, N]", 19, "expected \"->\""},
       {"A[M_, K] * B[K, N] -> C[M, N]", 5, "expected the name of a mesh axis"},
@@ -276,13 +276,30 @@ TEST(ShapeText, TakesEachDimensionOnceInAnyOrder) {
       {"M=1,N=2,K=0", 11, "K is 0"},
       {"M=1,N=2,K=268435457", 11, "between 1 and 268435456"},
       {"M=1,N=2,K=-4", 11, "expected K, found \"-\""},
-      {"M=1,N=2,L=4", 9, "L is not a dimension of a product"},
+      {"M=1,N=2,L=4", 9, "L is not a dimension of the spec; give M, N and K"},
       {"M=1,N=2,K=4x", 12, "\"x\" is left over"},
   };
   for (const BadSpec& bad : cases) {
     SCOPED_TRACE(bad.spec);
     ExpectError(ParseShape(bad.spec).status(), bad.spec, bad.column, bad.what);
   }
+}
+
+TEST(ShapeText, NamesTheDimensionsOfTheSpec) {
+  const auto product = ParseShape("f=3,b=1,d=2", "x[b_dp, d] * w[d, f_tp] -> y[b, f]");
+  ASSERT_TRUE(product.ok()) << product.status();
+  EXPECT_EQ(product->m, 1);
+  EXPECT_EQ(product->n, 3);
+  EXPECT_EQ(product->k, 2);
+  const auto collective = ParseShape("K=37, M=61", "A[M_x, K]{U_y} -> B[M, K]:f32");
+  ASSERT_TRUE(collective.ok()) << collective.status();
+  EXPECT_EQ(collective->m, 61);
+  EXPECT_EQ(collective->n, 37);
+  EXPECT_EQ(collective->k, 0);
+  ExpectError(ParseShape("M=1,N=2,K=3", "x[b, d] * w[d, f] -> y[b, f]").status(), "M=1,N=2,K=3", 1,
+              "M is not a dimension of the spec; give b, f and d");
+  ExpectError(ParseShape("M=1", "A[M_x, K -> B[M, K]").status(), "A[M_x, K -> B[M, K]", 10,
+              "expected \"]\"");
 }
 
 TEST(TensorText, IsOneOperandWithoutAName) {
@@ -311,8 +328,8 @@ TEST(Spec, OnlyOneProductOfThreeOperandsIsPlanned) {
   const Operation product = problem.operations[0];
   EXPECT_EQ(code({}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code({product, product}), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(code({Collective{kC, kA}}), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(code({product, Collective{kC, kA}}), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(code({Collective{kC, kA}}), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(code({product, Collective{kC, kC}}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code({Product{kA, kB, 3}}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code({Product{-1, kB, kC}}), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(code({Product{kA, kA, kC}}), absl::StatusCode::kInvalidArgument);
@@ -329,10 +346,29 @@ TEST(Spec, AnOperandThatNoOperationUsesIsNamedBehindThem) {
   EXPECT_EQ(SizesText(problem).replace(SizesText(problem).find(", D 6x5 bf16"), 12, ""), sizes);
 }
 
-TEST(Spec, AMoveIsNotPlannedYet) {
-  const absl::Status move = ProblemOf("A[M, K] -> B[M, K]").status();
-  EXPECT_EQ(move.code(), absl::StatusCode::kUnimplemented);
-  EXPECT_NE(move.message().find("moves are not planned yet"), absl::string_view::npos) << move;
+TEST(Spec, ACollectiveGivesAMatrixAnotherSharding) {
+  const auto problem = ProblemOf("A[M_x, K]{U_y} -> B[M, K_yx]");
+  ASSERT_TRUE(problem.ok()) << problem.status();
+  EXPECT_EQ(problem->operations[0], Operation(Collective{0, 1}));
+  EXPECT_EQ(SpecText(*problem), "A[M_x, K]{U_y} -> B[M, K_yx]");
+  EXPECT_EQ(SizesText(*problem), "M=6 K=12 bf16  mesh x=2,y=3");
+  EXPECT_THAT(problem->Inputs(), testing::ElementsAre(0));
+  EXPECT_TRUE(problem->Writes(1));
+  const BadSpec cases[] = {
+      {"A[M_x, K] -> A[M, K]", 14, "both operands are called A"},
+      {"A[M_x, M] -> B[M, M]", 8, "dimension M is named twice"},
+      {"A[M_x, K] -> B[K, M]", 16, "B has rows K, but A has M; without a product, both must match"},
+      {"A[M_x, K] -> B[M, N]", 19, "B has columns N"},
+  };
+  for (const BadSpec& bad : cases) {
+    SCOPED_TRACE(bad.spec);
+    ExpectError(ProblemOf(bad.spec).status(), bad.spec, bad.column, bad.what);
+  }
+  EXPECT_THAT(std::string(ProblemOf("A[M, K] -> B[M, K]{U_x}").status().message()),
+              HasSubstr("only a product opens a sum"));
+  EXPECT_THAT(std::string(ProblemOf("A[M_x, K]:bf16 -> B[M, K]:f32").status().message()),
+              HasSubstr("only a sum or a product converts elements"));
+  EXPECT_TRUE(ProblemOf("A[M, K]{U_x}:f32 -> B[M, K]:bf16").ok());
 }
 
 }  // namespace

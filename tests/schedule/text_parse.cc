@@ -194,9 +194,15 @@ absl::Status ReadOp(Line& line, Multiply* op) {
 }
 
 absl::Status ReadOp(Line& line, Reduce* op) {
-  AGMM_RETURN_IF_ERROR(line.ReadBlockAt(&op->c, &op->from));
-  if (line.Consume("into")) AGMM_RETURN_IF_ERROR(line.ReadPlace(&op->into));
+  AGMM_RETURN_IF_ERROR(line.ReadBlock(&op->c));
+  if (line.Consume("@")) {
+    do {
+      AGMM_RETURN_IF_ERROR(line.ReadPlace(&op->from.emplace_back()));
+    } while (line.Consume(","));
+  }
   if (line.Consume("->")) AGMM_RETURN_IF_ERROR(line.ReadPlace(&op->out));
+  if (line.Consume("acc")) AGMM_RETURN_IF_ERROR(line.ReadPlace(&op->acc.emplace()));
+  op->accumulate = line.Consume("accumulate");
   op->finish = line.Consume("finish");
   return absl::OkStatus();
 }

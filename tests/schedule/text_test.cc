@@ -38,7 +38,7 @@ Schedule SmallSchedule() {
   steps.push_back(
       {Multiply{a, b, c, at_a, at_b, sum, {}, true, false}, 0, {{{0, 2}, 0}, {{0, 1}, 1}}, {}});
   steps.push_back({Multiply{a, b, c, at_a, at_b, {}, at_c, false, true}, 0, {}, {}});
-  steps.push_back({Reduce{c, peer, sum, at_c, true}, 0, {}, {{1, 3}}});
+  steps.push_back({Reduce{c, {peer, sum}, sum, at_c, true, true}, 0, {}, {{1, 3}}});
   schedule.ranks[1].push_back({Join(), 2, {{{1, 0}, 0}}, {{0, 1}}});
   return schedule;
 }
@@ -52,8 +52,8 @@ constexpr char kSmallText[] =
     " -> C[0:256,0:32]  acc 0:workspace+512/128:f32  accumulate  wait 0:2 0:1-1\n"
     "  2 lane 0 multiply A[0:256,0:32]@0:A+0/128:bf16 * B[0:32,0:32]@0:B+0/128:bf16"
     " -> C[0:256,0:32]@0:C+0/128:bf16  finish\n"
-    "  3 lane 0 reduce C[0:256,0:32]@1:workspace+0/128:bf16 into 0:workspace+512/128:f32"
-    " -> 0:C+0/128:bf16  finish  signal 1:3\n"
+    "  3 lane 0 reduce C[0:256,0:32]@1:workspace+0/128:bf16, 0:workspace+512/128:f32"
+    " -> 0:C+0/128:bf16  acc 0:workspace+512/128:f32  accumulate  finish  signal 1:3\n"
     "rank 1\n"
     "  0 lane 2 join  wait 1:0  signal 0:1\n";
 
@@ -116,7 +116,9 @@ class RandomText : public ::testing::Test {
         step.op = op;
         break;
       }
-      default: step.op = Reduce{AnyBlock(), AnyPlace(), AnyPlace(), AnyPlace(), Below(2) == 0};
+      default:
+        step.op =
+            Reduce{AnyBlock(), {AnyPlace()}, AnyPlace(), AnyPlace(), Below(2) == 0, Below(2) == 0};
     }
     for (int i = Below(4); i > 0; --i)
       step.waits.push_back({AnySlot(), Below(3) == 0 ? AnyInt() : 0});
@@ -227,7 +229,7 @@ TEST(Describe, DescribesAStep) {
   EXPECT_EQ(Describe(problem, schedule.ranks[0][0]), "send rows 0:256 of A to rank 1");
   EXPECT_EQ(Describe(problem, schedule.ranks[0][1]), "multiply A[0:256] x B[:, 0:32]");
   EXPECT_EQ(Describe(problem, schedule.ranks[0][3]),
-            "add rows 0:256, columns 0:32 of C from rank 1");
+            "add rows 0:256, columns 0:32 of C from rank 1, rank 0");
   EXPECT_EQ(Describe(problem, schedule.ranks[1][0]), "join");
 }
 
@@ -245,7 +247,7 @@ TEST(Amount, CountsBytesOfAllDestinationsAndFlops) {
   };
   EXPECT_EQ(text(0, 0), absl::StrCat(2 * 256 * 32 * 2, " bytes"));
   EXPECT_EQ(text(0, 1), absl::StrCat(2 * 256 * 32 * 32, " flop"));
-  EXPECT_EQ(text(0, 3), absl::StrCat(256 * 32 * 2, " bytes"));
+  EXPECT_EQ(text(0, 3), absl::StrCat(256 * 32 * (2 + 4), " bytes"));
   EXPECT_EQ(text(1, 0), "0 bytes");
 }
 

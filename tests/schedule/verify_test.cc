@@ -342,7 +342,7 @@ TEST(Verify, ReductionOfBothHalvesIsAcceptedAndOfOneTwiceRejected) {
       h.Op<Multiply>(0, 1).acc = acc;
     }
     const Block c = h.C(0, 0);
-    h.Add(0, Reduce{c, Hand::Work(0, 4096), Hand::Work(0, 5120), h.Own(c, 0), true}, 0);
+    h.Add(0, Reduce{c, {Hand::Work(0, 4096)}, Hand::Work(0, 5120), h.Own(c, 0), true, true}, 0);
     if (twice) {
       ExpectWrong(h.Check(), "each slice counts once");
     } else {

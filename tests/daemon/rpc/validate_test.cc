@@ -199,12 +199,16 @@ TEST(Validate, ChunksAreBoundedAndWholeElements) {
   Refused<v1::MapTensorRequest>([](auto& r) { r.clear_message(); }, "set begin or commit");
 }
 
-TEST(Validate, JobsHaveThreeTensorsAndBoundedTerms) {
+TEST(Validate, JobsHaveTwoOrThreeTensorsAndBoundedTerms) {
   using Submit = v1::SubmitJobRequest;
   Refused<Submit>([](Submit& r) { r.clear_spec(); }, "the length of spec is 0, outside [1, 1024]");
   Refused<Submit>([](Submit& r) { r.set_spec(std::string(1025, 'A')); }, "of spec is 1025");
   Refused<Submit>([](Submit& r) { r.clear_mesh(); }, "mesh.axes is 0");
-  Refused<Submit>([](Submit& r) { r.mutable_tensors()->RemoveLast(); }, "tensors has 2 entries");
+  Refused<Submit>(
+      [](Submit& r) {
+        for (int i = 0; i < 2; ++i) r.mutable_tensors()->RemoveLast();
+      },
+      "tensors has 1 entries; a product has 3 and a collective 2");
   Refused<Submit>([](Submit& r) { r.add_tensors()->set_tensor_id(1); }, "tensors has 4 entries");
   Refused<Submit>([](Submit& r) { r.mutable_tensors(2)->clear_ref(); }, "tensors[2] names no");
   Refused<Submit>([](Submit& r) { r.set_request_id(std::string(257, 'x')); }, "request_id has 257");

@@ -57,6 +57,40 @@ TEST_F(CtlJob, AJobByNamesComputesItsProductAndReportsItsPlan) {
   EXPECT_EQ(numbers.size() + 1, job["events"].size());
 }
 
+TEST_F(CtlJob, AnOpenSumIsClosedByACollective) {
+  const TestMatrix a = SmallIntegers(37, 41, 1), b = SmallIntegers(41, 29, 2);
+  Put("X", a, {"--sharding", "[M, K_x]"});
+  Put("W", b, {"--sharding", "[K_x, N]"});
+  Ok({"job", "submit", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "--bind", "A=X,B=W,C=P",
+      "--wait"});
+  EXPECT_THAT(Ok({"tensor", "show", "P"}), HasSubstr("[M, N]{U_x} over mesh x=4"));
+  for (const std::vector<std::string>& refused :
+       {std::vector<std::string>{"tensor", "get", "P", world_.Path("P.npy")},
+        {"tensor", "put", "P", world_.Path("X.npy"), "--sharding", "[M, N]{U_x}"},
+        {"tensor", "fill", "P"}})
+    ExpectError(refused, 5, "has an open sum ([M, N]{U_x})");
+  EXPECT_EQ(ReadFile(world_.Path("P.npy")), "");
+  const std::string out =
+      Ok({"job", "submit", "--spec", "C[M, N]{U_x} -> D[M_x, N]", "--bind", "C=P,D=Y", "--wait"});
+  EXPECT_THAT(out, HasSubstr(": T "));
+  EXPECT_THAT(out, Not(HasSubstr("TFLOP/s")));
+  EXPECT_TRUE(SameBits(Get("Y"), MatrixProduct(a, b)));
+  const std::string shown = Ok({"job", "show", "2"});
+  EXPECT_THAT(shown, HasSubstr("collective  C[M, N]{U_x} -> D[M_x, N]  37 x 29 f32"));
+  EXPECT_THAT(shown, HasSubstr("moved"));
+  for (const char* of_products : {"product", "T_gemm", "FLOP", "split"})
+    EXPECT_THAT(shown, Not(HasSubstr(of_products)));
+  const Json job = OkJson({"job", "show", "2"});
+  EXPECT_EQ(job["k"], 0);
+  EXPECT_TRUE(job["figures"]["gather_us"].is_null()) << job["figures"];
+  EXPECT_THAT(Ok({"job", "list"}), HasSubstr("37x29 f32"));
+  ExpectError({"job", "submit", "--spec", "C[M, N]{U_x} -> D[M_x, N]", "--bind", "C=P,D=P"}, 2,
+              "is both input and output");
+  ExpectError({"job", "submit", "--spec", "C[M, N]{U_x} -> D[M, N]", "--bind", "C=P,D=Z",
+               "--transfers-only"},
+              2, "leave the option out");
+}
+
 TEST_F(CtlJob, TransfersOnlyMeasureTheGatherAndLeaveCWithoutContents) {
   PutOperands();
   const auto run = [&](std::vector<std::string> options) {

@@ -87,7 +87,7 @@ TEST_P(MatmulOn, PeerLoadsReachNoOtherNode) {
   const Ran ran = world_.Ctl(0, {"matmul", world_.Path("A.npy"), world_.Path("B.npy"), "--out",
                                  world_.Path("C.npy"), "--algorithm", "peer"});
   EXPECT_EQ(ran.exit_code, 2) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("algorithm peer multiplies from the memory of one node"));
+  EXPECT_THAT(ran.err, HasSubstr("algorithm peer reads from the memory of one node"));
 }
 
 TEST_P(MatmulOn, ConcurrentClientsDoNotInterfere) {

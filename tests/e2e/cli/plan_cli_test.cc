@@ -118,14 +118,16 @@ TEST(PlanCli, JsonIsOneDocumentOfTheDocumentedFields) {
                                       "topology", "options", "why", "refused_by_daemons", "moved",
                                       "workspace_bytes", "bounded", "ranks"));
   EXPECT_EQ(plan["options"], OrderedJson::parse(R"({"split": "N=x", "chunks": 2, "k_chunks": 1,
-                                                    "workspace_shards": 0, "carried": false})"));
+                                                    "workspace_shards": 0, "partials": "f32",
+                                                    "carried": false})"));
   EXPECT_EQ(plan["moved"], OrderedJson::parse(R"({"own_node": 12288, "other_nodes": 24576,
                                                   "least_other_nodes": 12288})"));
-  EXPECT_EQ(plan["format"], 2);
+  EXPECT_EQ(plan["format"], 3);
   EXPECT_EQ(plan["algorithm"], "direct");
   EXPECT_EQ(plan["hash"].get<std::string>().size(), 16);
   EXPECT_THAT(Keys(plan["problem"]),
-              ElementsAre("spec", "mesh", "m", "n", "k", "tensors", "operands"));
+              ElementsAre("spec", "mesh", "m", "n", "k", "tensors", "collective", "operands"));
+  EXPECT_EQ(plan["problem"]["collective"], nullptr);
   EXPECT_EQ(plan["problem"]["tensors"], OrderedJson({"A", "B", "C"}));
   EXPECT_EQ(plan["topology"]["node_of_rank"], OrderedJson({0, 0, 1, 1}));
   ASSERT_EQ(plan["ranks"].size(), 4);
@@ -210,7 +212,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=4 --nodes 2 --algorithm peer",
-       "agmmctl: algorithm peer multiplies from the memory of one node, and ranks 0 and 2, "
+       "agmmctl: algorithm peer reads from the memory of one node, and ranks 0 and 2, "
        "which"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 257",
        "agmmctl: --chunks: Value 257 not in range 1 to 256"},
@@ -302,12 +304,36 @@ TEST(PlanCli, ExplanationShowsTheMovesOfASum) {
   EXPECT_EQ((*sum)["memory_bytes"], 64 * 32 * 4) << "its part of the sum";
 }
 
-TEST(PlanCli, AnOpenSumIsRefused) {
+TEST(PlanCli, AnInputWithAnOpenSumIsRefusedWithTheNextAction) {
   const Result open =
-      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K] * B[K, N] -> C[M, N]{U_x}'");
+      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K]{U_x} * B[K, N] -> C[M, N]'");
   EXPECT_EQ(open.exit_code, 5);
-  EXPECT_THAT(open.out, HasSubstr("C of A[M, K] * B[K, N] -> C[M, N]{U_x}"));
-  EXPECT_THAT(open.out, HasSubstr("has an open sum"));
+  EXPECT_THAT(open.out,
+              HasSubstr("close it first with a job of its own: A[M, K]{U_x} -> A2[M, K]"));
+}
+
+TEST(PlanCli, ACollectiveIsNamedAndHasTheDimensionsOfItsSpec) {
+  for (const auto& [spec, name] : {std::pair("A[M_x, K] -> B[M, K]", "all-gather"),
+                                   {"A[M, K]{U_x} -> B[M_x, K]", "reduce-scatter"},
+                                   {"A[M, K]{U_x} -> B[M, K]", "all-reduce"},
+                                   {"A[M_x, K] -> B[M, K_x]", "all-to-all"},
+                                   {"A[M, K] -> B[M_x, K]", "slice"},
+                                   {"A[M, K_x] -> B[M, K_x]", "copy"}}) {
+    SCOPED_TRACE(spec);
+    const std::string question =
+        absl::StrFormat("plan --shape K=37,M=61 --mesh x=4 --nodes 2 --spec '%s'", spec);
+    const Result text = Agmmctl(question + " --explain");
+    ASSERT_EQ(text.exit_code, 0) << text.out;
+    EXPECT_THAT(text.out, HasSubstr(absl::StrCat("collective  ", name)));
+    EXPECT_THAT(text.out, HasSubstr("M=61 K=37 bf16"));
+    const OrderedJson plan = OrderedJson::parse(Agmmctl(question + " --json").out);
+    EXPECT_EQ(plan["problem"]["collective"], name);
+    EXPECT_EQ(plan["problem"]["k"], 0);
+  }
+  const Result wrong =
+      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'x[b,d] * w[d,f_x] -> y[b,f]'");
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.out, HasSubstr("M is not a dimension of the spec; give b, f and d"));
 }
 
 TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
