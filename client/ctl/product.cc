@@ -7,8 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/job_watch.h"
+#include "client/connect/tensor_transfer.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/ready_world.h"
+#include "kernels/base/checksum.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/random.h"
@@ -129,6 +131,10 @@ ProductRun::ProductRun(Connection* connection, std::string session, std::string 
 
 absl::Status ProductRun::Create() {
   for (const Tensor& tensor : problem_.tensors) {
+    if (const auto used = used_.find(static_cast<Operand>(tensors_.size())); used != used_.end()) {
+      tensors_.push_back(used->second);
+      continue;
+    }
     v1::CreateTensorRequest request;
     *request.mutable_spec() = ToProto(problem_.mesh, tensor);
     request.set_session_id(session_);
@@ -140,8 +146,10 @@ absl::Status ProductRun::Create() {
 }
 
 absl::Status ProductRun::Delete() {
-  for (; !tensors_.empty(); tensors_.pop_back())
+  for (; !tensors_.empty(); tensors_.pop_back()) {
+    if (used_.count(static_cast<Operand>(tensors_.size()) - 1) > 0) continue;
     AGMM_RETURN_IF_ERROR(connection_->DeleteTensor(IdOf(tensors_.back())));
+  }
   return absl::OkStatus();
 }
 
@@ -163,6 +171,21 @@ absl::StatusOr<v1::Job> ProductRun::Run(const PlanOptions& options, int repeat) 
   }
   AGMM_RETURN_IF_ERROR(OutcomeOf(*job, timeout_));
   return job;
+}
+
+absl::StatusOr<uint64_t> TensorChecksum(Connection* connection, const v1::Tensor& tensor,
+                                        const std::string& what) {
+  v1::TensorRef ref;
+  ref.set_tensor_id(tensor.tensor_id());
+  Checksum checksum;
+  const WriteFn add = [&](const v1::Tensor&, int64_t, absl::string_view data) {
+    checksum.Add(data);
+    return absl::OkStatus();
+  };
+  const absl::StatusOr<v1::Tensor> got =
+      Download(connection, ref, add, {[](int64_t) {}}, Deadline::Infinite(), tensor.sequencer());
+  AGMM_RETURN_IF_ERROR(TransferError(got.status(), what));
+  return checksum.value();
 }
 
 }  // namespace agmm

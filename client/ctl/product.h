@@ -1,7 +1,9 @@
-// A product on a connected world: its tensors, and jobs on them. Shared by job, matmul and bench.
+// A product or a collective on a connected world: its tensors, and jobs on them. Shared by job,
+// matmul and bench.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -61,9 +63,11 @@ class ProductRun {
 
   const Problem& problem() const { return problem_; }
 
-  // Creates A, B and C without contents. Errors: RESOURCE_EXHAUSTED.
+  // Lets a tensor that exists stand for an operand. Call before Create, which then makes none.
+  void Use(Operand operand, const v1::Tensor& tensor) { used_[operand] = tensor; }
+  // Creates the tensors of the operands without contents. Errors: RESOURCE_EXHAUSTED.
   absl::Status Create();
-  // Deletes them before the session ends.
+  // Deletes the created ones before the session ends.
   absl::Status Delete();
   // Requires Create.
   const v1::Tensor& tensor(Operand operand) const { return tensors_[operand]; }
@@ -77,7 +81,12 @@ class ProductRun {
   const std::string session_, spec_;
   const Problem problem_;
   const absl::Duration timeout_;
-  std::vector<v1::Tensor> tensors_;
+  std::map<Operand, v1::Tensor> used_;
+  std::vector<v1::Tensor> tensors_;  // by operand
 };
+
+// Returns the checksum of the contents of a tensor. `what` begins the message of an error.
+absl::StatusOr<uint64_t> TensorChecksum(Connection* connection, const v1::Tensor& tensor,
+                                        const std::string& what);
 
 }  // namespace agmm

@@ -9,20 +9,20 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/connect/tensor_transfer.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/bench_shapes.h"
+#include "client/ctl/collective_bench.h"
 #include "client/ctl/interrupt.h"
 #include "client/ctl/matmul_report.h"
 #include "client/ctl/product.h"
 #include "client/ctl/ready_world.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
-#include "kernels/base/checksum.h"
-#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/index.h"
@@ -32,6 +32,7 @@ namespace agmm {
 namespace {
 
 constexpr char kAll[] = "all", kSerial[] = "serial";
+constexpr char kDefaultBytes[] = "1KiB:64MiB";
 constexpr int kRounds = 7, kQuickRounds = 3, kMaxRounds = 1000;
 constexpr int kCpuScale = 8;
 constexpr uint64_t kSeedA = 1, kSeedB = 2;
@@ -42,10 +43,12 @@ constexpr int64_t kMaxComparedBytes = int64_t{1} << 30;
 
 struct BenchFlags {
   bool suite = false, quick = false;
-  int scale = 0;   // 0: chosen by the kind of device
-  int rounds = 0;  // 0: kRounds or kQuickRounds
-  std::vector<std::string> shapes, algorithms = {kAll};
+  int scale = 0;                                // 0: chosen by the kind of device
+  int rounds = 0;                               // 0: kRounds or kQuickRounds
+  std::vector<std::string> shapes, algorithms;  // none: all, or auto for collectives
   std::string dtype = "bf16", spec = kDefaultSpec, mesh, timeout = "60s";
+  std::vector<std::string> collectives;
+  std::string bytes = kDefaultBytes;
 };
 
 // The checked flags.
@@ -58,8 +61,19 @@ struct BenchPlan {
 
 absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
   BenchPlan plan;
+  if (flags.collectives.empty() && !absl::StrContains(flags.spec, '*') &&
+      absl::StrContains(flags.spec, "->")) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--spec '%s' has no product; use --collective to time collectives", flags.spec));
+  }
+  if (flags.collectives.empty() && flags.bytes != kDefaultBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--bytes %s sets the size of collectives; add --collective, or give the sizes of a product "
+        "with --shape",
+        flags.bytes));
+  }
   for (const std::string& text : flags.shapes) {
-    AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(text));
+    AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(text, flags.spec));
     plan.shapes.push_back({absl::StrFormat("%dx%dx%d", shape.m, shape.n, shape.k), shape});
   }
   if (flags.scale > 0 && !plan.shapes.empty() && !flags.suite) {
@@ -138,6 +152,11 @@ class Bench {
     one.shared_host = SharesHost(site);
     AGMM_ASSIGN_OR_RETURN(one.problem,
                           ParseProblem(flags_.spec, site.mesh, shape.shape, plan_.dtype));
+    if (OpenParts(one.problem.mesh, one.problem.tensors[kC]) > 1) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "--spec '%s' leaves the sum of the product open, so no C can be compared; close it",
+          flags_.spec));
+    }
     std::vector<std::string> names = AlgorithmNames();
     std::erase_if(names, [](const std::string& name) { return name == kSerial || name == kAuto; });
     names.insert(names.begin(), kSerial);
@@ -148,7 +167,8 @@ class Bench {
     std::vector<std::string> alike;
     for (const std::string& name : names) {
       const bool asked = absl::c_linear_search(flags_.algorithms, name);
-      if (!asked && !absl::c_linear_search(flags_.algorithms, kAll) && name != kSerial) continue;
+      const bool all = flags_.algorithms.empty() || absl::c_linear_search(flags_.algorithms, kAll);
+      if (!asked && !all && name != kSerial) continue;
       absl::StatusOr<Schedule> plan = Plan(one.problem, site.topology, {name});
       if (!plan.ok()) {
         if (asked || name == kSerial || name == kAuto) return plan.status();
@@ -223,7 +243,8 @@ class Bench {
       if (compared) AGMM_RETURN_IF_ERROR(Fill(c, v1::Fill::KIND_CONSTANT, 0));
       AGMM_RETURN_IF_ERROR(product->Run({row.algorithm}, 1).status());
       if (!compared) continue;
-      AGMM_ASSIGN_OR_RETURN(const uint64_t checksum, ChecksumOf(c));
+      AGMM_ASSIGN_OR_RETURN(const uint64_t checksum,
+                            TensorChecksum(connection_, c, "C could not be compared"));
       if (row.algorithm == kSerial) serial = checksum;
       row.exact = checksum == serial;
     }
@@ -238,20 +259,6 @@ class Bench {
     request.mutable_fill()->set_seed(seed);
     request.mutable_fill()->set_value(kPoison);
     return TransferError(connection_->FillTensor(request).status(), "an operand was not filled");
-  }
-
-  absl::StatusOr<uint64_t> ChecksumOf(const v1::Tensor& tensor) {
-    v1::TensorRef ref;
-    ref.set_tensor_id(tensor.tensor_id());
-    Checksum checksum;
-    const WriteFn add = [&](const v1::Tensor&, int64_t, absl::string_view data) {
-      checksum.Add(data);
-      return absl::OkStatus();
-    };
-    const absl::StatusOr<v1::Tensor> got =
-        Download(connection_, ref, add, {[](int64_t) {}}, Deadline::Infinite(), tensor.sequencer());
-    AGMM_RETURN_IF_ERROR(TransferError(got.status(), "C could not be compared"));
-    return checksum.value();
   }
 
   void Show(const std::string& what) {
@@ -275,9 +282,30 @@ class Bench {
   TerminalLine line_{[this](absl::Duration) { return shown_; }};  // last: its thread reads shown_
 };
 
+absl::Status TimeCollectives(const BenchFlags& flags, const BenchPlan& plan, bool json,
+                             Connection* connection) {
+  if (!flags.shapes.empty() || flags.suite || flags.scale > 0 || flags.spec != kDefaultSpec) {
+    return absl::InvalidArgumentError(
+        "--collective times collectives of the sizes that --bytes gives; leave out --shape, "
+        "--suite, "
+        "--scale and --spec");
+  }
+  CollectiveBench bench;
+  AGMM_ASSIGN_OR_RETURN(bench.asked, ParseCollectives(flags.collectives, flags.bytes));
+  bench.mesh = flags.mesh;
+  bench.dtype = plan.dtype;
+  bench.algorithms = flags.algorithms.empty() ? std::vector<std::string>{kAuto} : flags.algorithms;
+  if (absl::c_linear_search(flags.algorithms, kAll)) bench.algorithms = AlgorithmNames();
+  bench.epochs = plan.rounds + 1;  // the first one warms up
+  bench.timeout = plan.timeout;
+  bench.json = json;
+  return RunCollectives(connection, bench);
+}
+
 absl::Status RunBench(const BenchFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const BenchPlan plan, Check(flags));
   const Interrupt interrupt(connection);
+  if (!flags.collectives.empty()) return TimeCollectives(flags, plan, options.json, connection);
   return Bench(connection, flags, plan, options.json).Run();
 }
 
@@ -285,7 +313,7 @@ absl::Status RunBench(const BenchFlags& flags, const Options& options, Connectio
 
 void AddBench(CLI::App* app, Command* command) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* verb = app->add_subcommand("bench", "Time every algorithm against the unfused product");
+  CLI::App* verb = app->add_subcommand("bench", "Time every algorithm, or collectives alone");
   verb->add_option("--shape", flags->shapes,
                    "Sizes of a product, such as M=8192,N=4096,K=4096; may be repeated")
       ->take_all();
@@ -297,13 +325,22 @@ void AddBench(CLI::App* app, Command* command) {
           "Divide each dimension of the suite by this (default: 8 with CPU devices, else 1)")
       ->check(CLI::Range(1, kMaxScale));
   verb->add_option("--algorithm", flags->algorithms,
-                   "all, or a comma-separated list of algorithms; serial always runs")
-      ->delimiter(',')
-      ->capture_default_str();
+                   "all, or a comma-separated list of algorithms (default: all; with --collective, "
+                   "auto). For products, serial always runs")
+      ->delimiter(',');
   verb->add_option("--dtype", flags->dtype,
                    "Type of the operands to which --spec gives none: f32, bf16 or f16")
       ->capture_default_str();
   verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
+  verb->add_option("--collective", flags->collectives,
+                   "Time collectives in place of products: all, or a comma-separated list of "
+                   "all_gather, reduce_scatter, all_reduce and all_to_all")
+      ->delimiter(',');
+  verb->add_option(
+          "--bytes", flags->bytes,
+          "With --collective, a size, or the smallest and the largest of a series in which "
+          "each is four times the one before")
+      ->capture_default_str();
   verb->add_option("--mesh", flags->mesh,
                    "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
   verb->add_option("--rounds", flags->rounds,

@@ -1,6 +1,8 @@
 // The figures that agmmctl bench computes from its runs.
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "client/ctl/bench_shapes.h"
+#include "client/ctl/collective_bench.h"
 #include "client/ctl/matmul_report.h"
 #include "client/ctl/product.h"
 #include "client/ctl/table.h"
@@ -234,6 +236,43 @@ TEST(Site, RoomIncludesIdleWorkspaces) {
   EXPECT_THAT(status.message(), HasSubstr("192 KiB and a workspace of 4 KiB"));
   device.set_rank(7);
   EXPECT_TRUE(CheckRoom(site, problem, 4096).ok()) << "of the mesh's ranks alone";
+}
+
+TEST(Collectives, AreParsedWithTheirSizes) {
+  const auto asked = ParseCollectives({"all_reduce", "all_gather"}, "1KiB:20KiB");
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  ASSERT_EQ(asked->forms.size(), 2u);
+  EXPECT_STREQ(asked->forms[0]->name, "all_gather") << "in the order of the table";
+  EXPECT_THAT(asked->sizes, ElementsAre(1024, 4096, 16384));
+  EXPECT_EQ(ParseCollectives({"all"}, "5MiB")->forms.size(), CollectiveForms().size());
+  EXPECT_THAT(ParseCollectives({"all"}, "5MiB")->sizes, ElementsAre(5 << 20));
+  for (const char* bytes : {"", "0", "2KiB:1KiB", "1:2:3", "17GiB", "x"})
+    EXPECT_THAT(std::string(ParseCollectives({"all"}, bytes).status().message()),
+                HasSubstr("write 64KiB or 1KiB:256MiB"))
+        << bytes;
+  EXPECT_THAT(std::string(ParseCollectives({"broadcast"}, "1KiB").status().message()),
+              HasSubstr("\"broadcast\" is not known; use all, all_gather"));
+}
+
+TEST(Collectives, HaveAtLeastTheirSizeAndPartsForEveryRank) {
+  for (const CollectiveForm& form : CollectiveForms()) {
+    for (const int ranks : {1, 2, 3, 8}) {
+      const Mesh mesh = *ParseMesh(absl::StrCat("x=", ranks));
+      for (const int64_t size : {int64_t{1}, int64_t{1000}, int64_t{1} << 20}) {
+        SCOPED_TRACE(absl::StrCat(form.name, " ", ranks, " ", size));
+        const auto problem = CollectiveOf(form, mesh, size, DType::kF32);
+        ASSERT_TRUE(problem.ok()) << problem.status();
+        const Tensor& whole = problem->tensors[0];
+        EXPECT_EQ(whole.rows % ranks, 0);
+        EXPECT_EQ(whole.cols % ranks, 0);
+        EXPECT_GE(whole.rows * whole.cols * 4, size * (form.size_of_shard ? ranks : 1));
+      }
+    }
+  }
+  const Mesh mesh = *ParseMesh("x=4096");
+  EXPECT_EQ(
+      CollectiveOf(CollectiveForms().back(), mesh, int64_t{1} << 34, DType::kF32).status().code(),
+      absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

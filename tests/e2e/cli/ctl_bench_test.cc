@@ -71,6 +71,39 @@ TEST_F(CtlBench, EveryAlgorithmIsTimedAndComparedWithSerial) {
   ExpectNothingIsLeft();
 }
 
+TEST_F(CtlBench, CollectivesAreTimedAndComparedWithTheRightResults) {
+  std::set<std::string> names;
+  int rows = 0;
+  for (absl::string_view line :
+       absl::StrSplit(Ok({"bench", "--collective", "all", "--bytes", "1KiB:16KiB", "--quick",
+                          "--algorithm", "auto,ring,peer", "--json"}),
+                      '\n', absl::SkipEmpty())) {
+    const Json row = Json::parse(line);
+    SCOPED_TRACE(row.dump());
+    EXPECT_EQ(row["schema"], "agmm.collective_result.v1");
+    EXPECT_EQ(row["exact"], true);
+    EXPECT_GE(row["size_bytes"], 1024);
+    EXPECT_GT(row["time_ms"], 0);
+    EXPECT_GT(row["bus_gb_per_s"], 0);
+    EXPECT_GE(row["runs_ms"].size(), 3u);
+    names.insert(row["collective"]);
+    ++rows;
+  }
+  EXPECT_EQ(names.size(), 4u);
+  EXPECT_EQ(rows, 4 * 3 * 2) << "peer cannot run on two daemons";
+  const std::string text =
+      Ok({"bench", "--collective", "all_reduce", "--bytes", "4KiB", "--algorithm", "auto,peer"});
+  EXPECT_THAT(text, HasSubstr("exact"));
+  EXPECT_THAT(text, HasSubstr("left out: all_reduce, 4 KiB by peer: algorithm peer reads"));
+  ExpectNothingIsLeft();
+  ExpectError({"bench", "--collective", "all_reduce", "--scale", "2"}, 2, "leave out --shape");
+  ExpectError({"bench", "--bytes", "4KiB"}, 2, "add --collective");
+  ExpectError({"bench", "--spec", "A[M_x, K] -> B[M, K]"}, 2, "use --collective");
+  ExpectError(
+      {"bench", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "--shape", "M=8,N=8,K=8"}, 2,
+      "leaves the sum of the product open");
+}
+
 TEST_F(CtlBench, AProductThatDoesNotFitIsSkippedAndTheOthersAreNot) {
   const std::string text = Ok({"bench", "--shape", "M=100000,N=1000,K=1000", "--shape",
                                "M=100,N=60,K=72", "--rounds", "1", "--algorithm", "ring"});
