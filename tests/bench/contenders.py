@@ -54,7 +54,7 @@ class RankContender:
 class Mpi(RankContender):
     forms = {"mpi allgather + gemm": "unfused", "mpi chunks": "chunks"}
 
-    def __init__(self, hosts, folder, binaries):
+    def __init__(self, hosts, folder, binaries, program="mpi_rank"):
         super().__init__("mpi", hosts, folder)
         # mpirun starts the other ranks with this command instead of ssh.
         agent = self.ranks.folder / "agent"
@@ -87,7 +87,7 @@ class Mpi(RankContender):
         for name, value in settings.items():
             command += ["--mca", name, str(value)]
         self.ranks.start(
-            hosts.command(0, [*command, str(binaries / "mpi_rank"), str(self.ranks.folder)]), {"OMP_NUM_THREADS": "1"}
+            hosts.command(0, [*command, str(binaries / program), str(self.ranks.folder)]), {"OMP_NUM_THREADS": "1"}
         )
         self.ranks.ready()
 
