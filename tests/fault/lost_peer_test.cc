@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "gmock/gmock.h"
@@ -43,11 +44,18 @@ class LostPeer : public ::testing::TestWithParam<std::tuple<int, int>> {
   }
   double Metric(const std::string& name) { return MetricOf(world_.Status(asked_), name); }
 
-  // Runs a command, kills the node once `under_way` returns true, and expects `exit_code`.
+  // Runs a command, kills the node once `under_way` returns true and the command has printed
+  // `printed`, and expects `exit_code`.
   void ExpectNamed(const std::vector<std::string>& arguments, int exit_code,
-                   const std::function<bool(const v1::GetStatusResponse&)>& under_way) {
+                   const std::function<bool(const v1::GetStatusResponse&)>& under_way,
+                   const std::string& printed = "") {
     const std::unique_ptr<Process> command = world_.StartCtl(asked_, arguments);
-    ASSERT_TRUE(world_.WaitFor(asked_, "the command to be under way", under_way)) << command->err();
+    ASSERT_TRUE(world_.WaitFor(asked_, "the command to be under way",
+                               [&](const v1::GetStatusResponse& status) {
+                                 return under_way(status) &&
+                                        absl::StrContains(command->out(), printed);
+                               }))
+        << command->err();
     // It goes on once the loss is known.
     command->Signal(SIGSTOP);
     world_.Kill(lost_);
@@ -94,11 +102,14 @@ TEST_P(LostPeer, IsNamedByAGet) {
 TEST_P(LostPeer, IsNamedByAJob) {
   ASSERT_NO_FATAL_FAILURE(Fill("X", "[M_x, K]"));
   ASSERT_NO_FATAL_FAILURE(Fill("W", "[K, N_x]"));
-  ExpectNamed({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "1000000", "--timeout", "10m",
-               "--wait"},
-              kJobFailed, [](const v1::GetStatusResponse& status) {
-                return MetricOf(status, "runner_launches_total") > 0;
-              });
+  ExpectNamed(
+      {"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", "1000000", "--timeout", "10m",
+       "--wait"},
+      kJobFailed,
+      [](const v1::GetStatusResponse& status) {
+        return MetricOf(status, "runner_launches_total") > 0;
+      },
+      "running");  // so its watch is open, and not only its submit answered
 }
 
 INSTANTIATE_TEST_SUITE_P(Nodes, LostPeer,
