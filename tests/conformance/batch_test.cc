@@ -67,6 +67,25 @@ TestMatrix Cancelling(TestMatrix matrix, bool is_a) {
 
 class BatchInvariance : public testing::TestWithParam<DType> {};
 
+// C of two runs of one plan, the second in memory that the first one used.
+std::vector<TestMatrix> ResultsOfTwoRuns(const Case& c, const TestMatrix& a, const TestMatrix& b) {
+  Cluster::Options options;
+  options.threads = c.threads;
+  options.heap_bytes = 8 << 20;
+  Cluster cluster(CpuKind(), c.topology(), options);
+  PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
+  plan.Fill(a, b);
+  std::vector<TestMatrix> results;
+  for (uint64_t epoch : {1, 2}) {
+    for (const EpochReport& report : plan.RunAll(epoch))
+      EXPECT_TRUE(report.status.ok()) << report.status;
+    TestMatrix& found =
+        results.emplace_back(TestMatrix{a.rows, b.cols, std::vector<float>(a.rows * b.cols)});
+    for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
+  }
+  return results;
+}
+
 TEST_P(BatchInvariance, ARowHasTheSameBitsInAnyBatchOnAnyMeshWithKWhole) {
   if (!CpuKind().rows_sum_alike) GTEST_SKIP() << "not promised on this processor";
   const DType dtype = GetParam();
@@ -80,19 +99,11 @@ TEST_P(BatchInvariance, ARowHasTheSameBitsInAnyBatchOnAnyMeshWithKWhole) {
       for (const Layout& layout : kLayouts) {
         const Case c = CaseOf(layout, dtype, m, n, k);
         SCOPED_TRACE(c.name());
-        Cluster::Options options;
-        options.threads = c.threads;
-        options.heap_bytes = 8 << 20;
-        Cluster cluster(CpuKind(), c.topology(), options);
-        PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
-        plan.Fill(Tail(a, m), b);
-        for (uint64_t epoch : {1, 2}) {
-          for (const EpochReport& report : plan.RunAll(epoch))
-            ASSERT_TRUE(report.status.ok()) << report.status;
-          TestMatrix found{m, n, std::vector<float>(m * n)};
-          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
+        const std::vector<TestMatrix> runs = ResultsOfTwoRuns(c, Tail(a, m), b);
+        ASSERT_FALSE(HasFailure());
+        for (const TestMatrix& found : runs) {
           if (expected.rows == 0) expected = found;
-          ASSERT_TRUE(SameBits(found, Tail(expected, m))) << "repeat " << epoch;
+          ASSERT_TRUE(SameBits(found, Tail(expected, m))) << "run " << &found - runs.data() + 1;
         }
       }
     }
@@ -126,19 +137,11 @@ TEST_P(BatchInvariance, ARowOfASumHasTheSameBitsInAnyBatch) {
       for (const auto& [order, layout] : layouts) {
         const Case c = CaseOf(layout, dtype, m, n, k);
         SCOPED_TRACE(c.name());
-        Cluster::Options options;
-        options.threads = c.threads;
-        options.heap_bytes = 8 << 20;
-        Cluster cluster(CpuKind(), c.topology(), options);
-        PreparedPlan plan(cluster, c.problem(), c.schedule(cluster.topology()));
-        plan.Fill(Tail(a, m), b);
-        for (uint64_t epoch : {1, 2}) {
-          for (const EpochReport& report : plan.RunAll(epoch))
-            ASSERT_TRUE(report.status.ok()) << report.status;
-          TestMatrix found{m, n, std::vector<float>(m * n)};
-          for (Rank rank = 0; rank < c.ranks; ++rank) plan.ReadResult(rank, &found);
+        const std::vector<TestMatrix> runs = ResultsOfTwoRuns(c, Tail(a, m), b);
+        ASSERT_FALSE(HasFailure());
+        for (const TestMatrix& found : runs) {
           const TestMatrix& first = expected.try_emplace(order, found).first->second;
-          ASSERT_TRUE(SameBits(found, Tail(first, m))) << "repeat " << epoch;
+          ASSERT_TRUE(SameBits(found, Tail(first, m))) << "run " << &found - runs.data() + 1;
         }
       }
     }
