@@ -1,16 +1,21 @@
 // A long-running application of agmm: runs one job after the other with the library.
-//   agmm_jobs ENDPOINT FOLDER     commands as in contender_rank.h, of rank 0
-//     run ALGORITHM COUNT PRODUCTS    COUNT jobs of PRODUCTS epochs, each bench.C = bench.A
-//     bench.B; answers COUNT times
-//                                     a product, then COUNT times of the gather alone (of serial
-//                                     jobs; 0 elsewhere), microseconds
+//
+//   agmm_jobs ENDPOINT FOLDER, with commands as in contender_rank.h, of rank 0
+//
+// * run ALGORITHM COUNT PRODUCTS [SPEC]: COUNT jobs of PRODUCTS epochs each. Answers COUNT times a
+//   product, then COUNT times of the gather alone (of serial jobs; 0 elsewhere), in microseconds.
+//   ALGORITHM: NAME, NAME:CHUNKS or NAME:CHUNKS:K_CHUNKS. SPEC: A[M_x, K] * B[K, N_x] -> C[M, N_x]
+//   if left out. Operands have names of one letter; A is tensor bench.A.
+//
 // A job's time runs from the first begin to the last end on any rank, as the ranks report them; the
 // hosts share the machine's clock. It is a little longer than T in `agmmctl job show`, the longest
 // epoch of one rank, because the launch reaches some ranks late.
 #include <cmath>
 #include <iostream>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
 #include "client/connect/endpoint.h"
@@ -31,14 +36,17 @@ class Application {
         connection_(endpoint),
         mesh_(absl::StrFormat("x=%d", WorldSize())) {}
 
-  Times Run(const std::string& algorithm, int products) {
-    const Result<JobInfo> ran = client_->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
-                                              .a = "bench.A",
-                                              .b = "bench.B",
-                                              .c = "bench.C",
-                                              .mesh = mesh_,
-                                              .algorithm = algorithm,
-                                              .repeat_count = products});
+  Times Run(const std::string& algorithm, int products, const std::string& spec) {
+    const std::vector<std::string> asked = absl::StrSplit(algorithm, ':');
+    JobRequest request = {.spec = spec,
+                          .mesh = mesh_,
+                          .algorithm = asked[0],
+                          .chunk_count = asked.size() > 1 ? std::stoi(asked[1]) : 0,
+                          .k_chunk_count = asked.size() > 2 ? std::stoi(asked[2]) : 0,
+                          .repeat_count = products};
+    for (size_t at = spec.find('['); at != spec.npos && at > 0; at = spec.find('[', at + 1))
+      request.tensors[spec.substr(at - 1, 1)] = "bench." + spec.substr(at - 1, 1);
+    const Result<JobInfo> ran = client_->Run(request);
     if (!ran.ok()) throw std::runtime_error(ran.status().message());
     const absl::StatusOr<v1::Job> job = connection_.GetJob(ran->id);
     if (!job.ok()) throw std::runtime_error(std::string(job.status().message()));
@@ -70,9 +78,11 @@ class Application {
 
 std::string Answer(Application& application, const Words& words) {
   if (words.at(0) != "run") throw std::invalid_argument("unknown command " + words[0]);
-  std::string jobs, gathers;
+  std::string jobs, gathers, spec;
+  for (size_t i = 4; i < words.size(); ++i) absl::StrAppend(&spec, words[i], " ");
+  if (spec.empty()) spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
   for (int i = 0; i < std::stoi(words.at(2)); ++i) {
-    const Times times = application.Run(words.at(1), std::stoi(words.at(3)));
+    const Times times = application.Run(words.at(1), std::stoi(words.at(3)), spec);
     absl::StrAppendFormat(&jobs, "%.1f ", times.job_us);
     absl::StrAppendFormat(&gathers, "%.1f ", times.gather_us);
   }

@@ -82,6 +82,11 @@ def fastest(samples_by_name):
     return min(medians.items(), key=lambda item: item[1]) if medians else None
 
 
+def lower_cpu_us(gemm, communication, c_ns, moved_bytes):
+    """T_lb_cpu."""
+    return max(communication, gemm + c_ns * moved_bytes / 1000)
+
+
 def figures(case):
     """Computes the figures of a case from its samples. `case` is as report.py describes it, without `figures`."""
     gemm_by, gemm = fastest(case["gemm_us"])
@@ -96,7 +101,7 @@ def figures(case):
     c = median(case["c_ns"])
     moved = bytes_moved(*sizes)
     lower = max(gemm, gather)
-    lower_cpu = max(gather, gemm + c * moved / 1000)
+    lower_cpu = lower_cpu_us(gemm, gather, c, moved)
     contenders = {}
     for name, samples in case["samples_us"].items():
         t = median(samples)

@@ -16,6 +16,7 @@
 #include <sstream>
 #include <stdexcept>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 namespace agmm::bench {
@@ -36,7 +37,8 @@ inline void Serve(const std::string& folder, int rank,
     Words words;
     for (std::string word; text >> word;) words.push_back(word);
     try {
-      out << "ok " << answer(words) << std::endl;
+      const std::string said = answer(words);  // before "ok", because it may throw
+      out << "ok " << said << std::endl;
     } catch (const std::exception& error) {
       out << "error " << error.what() << std::endl;
     }
@@ -78,27 +80,37 @@ inline BF16 ToBF16(float value) {
 struct Free {
   void operator()(void* data) const { std::free(data); }
 };
-using Buffer = std::unique_ptr<BF16[], Free>;
+template <class T>
+using BufferOf = std::unique_ptr<T[], Free>;  // T: BF16 or float
+using Buffer = BufferOf<BF16>;
 
-inline Buffer MakeBuffer(int64_t count) {
-  const int64_t bytes = (count * 2 + 4095) / 4096 * 4096 + 4096;
-  auto* data = static_cast<BF16*>(std::aligned_alloc(4096, bytes));
+template <class T = BF16>
+BufferOf<T> MakeBuffer(int64_t count) {
+  const int64_t bytes = (count * static_cast<int64_t>(sizeof(T)) + 4095) / 4096 * 4096 + 4096;
+  auto* data = static_cast<T*>(std::aligned_alloc(4096, bytes));
   if (data == nullptr) throw std::bad_alloc();
   std::memset(data, 0xff, bytes);  // NaN
-  return Buffer(data);
+  return BufferOf<T>(data);
 }
 
-// Rows x columns of a row-major int8 matrix of `width` columns in a file, as bf16.
-inline Buffer Load(const std::string& path, int64_t width, Part rows, Part cols) {
+// Rows x columns of a row-major int8 matrix of `width` columns in a file.
+template <class T = BF16>
+BufferOf<T> Load(const std::string& path, int64_t width, Part rows, Part cols) {
   std::ifstream file(path, std::ios::binary);
   std::vector<int8_t> line(cols.size());
-  Buffer to = MakeBuffer(rows.size() * cols.size());
+  BufferOf<T> to = MakeBuffer<T>(rows.size() * cols.size());
   for (int64_t row = rows.begin; row < rows.end; ++row) {
     file.seekg(row * width + cols.begin);
     file.read(reinterpret_cast<char*>(line.data()), cols.size());
     if (!file) throw std::runtime_error(path + " is too short");
-    BF16* out = to.get() + (row - rows.begin) * cols.size();
-    for (int64_t i = 0; i < cols.size(); ++i) out[i] = ToBF16(line[i]);
+    T* out = to.get() + (row - rows.begin) * cols.size();
+    for (int64_t i = 0; i < cols.size(); ++i) {
+      if constexpr (std::is_same_v<T, BF16>) {
+        out[i] = ToBF16(line[i]);
+      } else {
+        out[i] = line[i];
+      }
+    }
   }
   return to;
 }

@@ -103,13 +103,11 @@ def quoted(word):
 class Torch(RankContender):
     forms = {"torch gloo + matmul": "unfused"}
 
-    def __init__(self, hosts, folder, python):
+    def __init__(self, hosts, folder, python, program="torch_rank.py"):
         super().__init__("torch", hosts, folder)
         for host in range(hosts.count):
             self.ranks.start(
-                hosts.command(
-                    host, [python, str(HERE / "torch_rank.py"), str(self.ranks.folder), str(host), str(hosts.count)]
-                ),
+                hosts.command(host, [python, str(HERE / program), str(self.ranks.folder), str(host), str(hosts.count)]),
                 {"GLOO_SOCKET_IFNAME": DEVICE, "OMP_NUM_THREADS": "1"},
             )
         self.version = self.ranks.ready(120)[0].split()[-1]
@@ -239,9 +237,9 @@ class Agmm:
         except ContenderFailed:
             return {}
 
-    def _fill(self, name, rows, cols, sharding, *kind):
+    def _fill(self, name, rows, cols, sharding, *kind, dtype="bf16"):
         self._ctl(
-            "tensor", "fill", name, "--shape", f"{rows}x{cols}", "--dtype", "bf16", "--sharding", sharding, *kind
+            "tensor", "fill", name, "--shape", f"{rows}x{cols}", "--dtype", dtype, "--sharding", sharding, *kind
         )
 
     def _job(self, algorithm, products=1):

@@ -19,6 +19,7 @@ import report  # noqa: E402
 import service_figures  # noqa: E402
 import service_parts  # noqa: E402
 import shapes  # noqa: E402
+import sums  # noqa: E402
 from ranks import ContenderFailed, Ranks  # noqa: E402
 
 GOLDEN = HERE.parent / "golden/bench"
@@ -169,6 +170,19 @@ class Bounds(unittest.TestCase):
         # 16 MiB a product at 4 Gbit/s, less a quarter of 256 KiB.
         self.assertAlmostEqual(f["t_ag_us"], ((16 << 20) - (64 << 10)) * 8 / 4e9 * 1e6)
         self.assertEqual(f["t_ag_by"], "link")
+
+
+class Sums(unittest.TestCase):
+    def test_an_all_reduce_moves_the_sum_twice(self):
+        sent = {form.name: sums.bytes_to_each(form, 8, 6, 4) for form in sums.FORMS}
+        self.assertEqual(sent, {"k_gather": 8 * 4 // 2 * 4, "reduce_scatter": 8 * 6 // 2 * 4, "all_reduce": 8 * 6 * 4})
+
+    def test_the_fastest_counts_for_the_bound(self):
+        medians = {"t": {"agmm auto": 4000, "MPI": 6000}, "gemm": {"MPI gemm": 2000}, "comm": {"MPI": 1500, "ucx": 1000}}
+        row = sums.row("2", sums.FORMS[0], (512, 64, 500), medians, 0.5)
+        # 512 KB each way cost 0.512 ms of core time.
+        self.assertEqual(row[3:8], ["2.000 MPI", "1.000 ucx", "0.50", "2.512", "4.000"])
+        self.assertEqual(row[8:], ["6.000", "0.63", "1.50"])
 
 
 class Shapes(unittest.TestCase):

@@ -31,6 +31,7 @@
 
 #include "tests/bench/contender_rank.h"
 #include "tests/bench/local_gemm.h"
+#include "tests/bench/mpi_time.h"
 
 namespace agmm::bench {
 namespace {
@@ -46,7 +47,6 @@ struct Choice {
 // Each was the best on some shape and rate.
 constexpr Cut kCuts[] = {{64, 64},   {128, 128},  {256, 64},  {256, 256},
                          {512, 128}, {1024, 128}, {1024, 512}};
-constexpr int kTrialRuns = 2;
 // The number of products in a row in a trial, where one product takes less than kShortUs.
 constexpr int kTrialProducts = 8;
 constexpr double kShortUs = 5000;
@@ -63,8 +63,10 @@ class Rank {
     if (words.at(0) == "shape")
       return SetShape(std::stoll(words.at(1)), std::stoll(words.at(2)), std::stoll(words.at(3)),
                       words.at(4), words.at(5) == "B");
-    if (words[0] == "run")
-      return Times(words.at(1), std::stoi(words.at(2)), std::stoi(words.at(3)));
+    if (words[0] == "run") {
+      const int products = std::stoi(words.at(3));
+      return TimesTogether(Work(words.at(1), products), std::stoi(words.at(2)), products);
+    }
     if (words[0] == "rows") return WriteRows(words);
     throw std::invalid_argument("unknown command " + words[0]);
   }
@@ -119,31 +121,13 @@ class Rank {
     return best;
   }
 
-  // Returns the least of a few times, each of the slowest rank; every rank gets the same result.
+  // Returns the work of one product.
+  std::function<void()> Work(const std::string& what, int products) {
+    return [this, &what, &choice = products == 1 ? alone_ : in_a_row_] { Do(what, choice); };
+  }
+
   double Fastest(const std::string& what, int products) {
-    double best = Time(what, products);  // prepares, too
-    for (int i = 0; i < kTrialRuns; ++i) {
-      double us = Time(what, products);
-      MPI_Allreduce(MPI_IN_PLACE, &us, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-      best = i == 0 ? us : std::min(best, us);
-    }
-    return best;
-  }
-
-  std::string Times(const std::string& what, int count, int products) {
-    std::ostringstream text;
-    text.precision(12);
-    for (int i = 0; i < count; ++i) text << Time(what, products) << " ";
-    return text.str();
-  }
-
-  double Time(const std::string& what, int products = 1) {
-    double start = NowUs() + kLeadUs;
-    MPI_Allreduce(MPI_IN_PLACE, &start, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    WaitUntil(start);
-    const Choice& choice = products == 1 ? alone_ : in_a_row_;
-    for (int i = 0; i < products; ++i) Do(what, choice);
-    return (NowUs() - start) / products;
+    return FastestTogether(Work(what, products), products);
   }
 
   void Do(const std::string& what, const Choice& choice) {
@@ -396,7 +380,8 @@ class Rank {
     } else if (words.at(1).rfind("gemm", 0) != 0) {
       std::memset(a_.get(), 0xff, m_ * k_ * sizeof(BF16));
     }
-    Time(words.at(1), std::stoi(words.at(2)));
+    const int products = std::stoi(words.at(2));
+    TimeTogether(Work(words.at(1), products), products);
     std::ofstream file(words.at(3) + "." + std::to_string(rank_), std::ios::binary);
     for (size_t i = 4; i < words.size(); ++i)
       file.write(reinterpret_cast<const char*>(c_.get() + std::stoll(words[i]) * n_),

@@ -16,7 +16,7 @@ if [[ " $* " != *" --help "* && " $* " != *" -h "* ]]; then
   configure=(cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DAGMM_BUILD_TESTS=ON -DAGMM_BENCH=ON)
   if command -v ccache >/dev/null; then configure+=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
   mkdir -p "$build"
-  { "${configure[@]}" && cmake --build "$build" --target agmmd agmmctl agmm_jobs mpi_rank mpi_collectives ucx_rank; } >"$build/build.log" 2>&1 || {
+  { "${configure[@]}" && cmake --build "$build" --target agmmd agmmctl agmm_jobs mpi_rank mpi_collectives mpi_sums ucx_rank; } >"$build/build.log" 2>&1 || {
     tail -n 40 "$build/build.log" >&2
     echo "tests/bench/run.sh: the build failed; all of it is in $build/build.log" >&2
     exit 1

@@ -24,16 +24,38 @@ def part_of(total, parts, part):
     return begin, begin + size + (part < larger)
 
 
-class Rank:
+class Timed:
+    """A rank whose runs all ranks begin together. `multiply(what)` makes one product."""
+
     def __init__(self, folder, rank, size):
         self.rank, self.size = rank, size
         dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=size)
 
+    def begin(self):
+        """Waits for the moment at which all ranks begin, and returns it."""
+        start = torch.tensor([time.monotonic() + LEAD_S], dtype=torch.float64)
+        dist.all_reduce(start, dist.ReduceOp.MAX)
+        start = start.item()
+        while time.monotonic() < start:
+            time.sleep(0)
+        return start
+
+    def time(self, what, products=1):
+        start = self.begin()
+        for _ in range(products):
+            self.multiply(what)
+        return (time.monotonic() - start) / products * 1e6
+
+    def times(self, what, count, products):
+        return " ".join(f"{self.time(what, int(products)):.3f}" for _ in range(int(count)))
+
+
+class Rank(Timed):
     def answer(self, words):
         if words[0] == "shape":
             return self.set_shape(*map(int, words[1:4]), pathlib.Path(words[4]), words[5] == "B")
         if words[0] == "run":
-            return " ".join(f"{self.time(words[1], int(words[3])):.3f}" for _ in range(int(words[2])))
+            return self.times(*words[1:])
         if words[0] == "rows":
             return self.write_rows(words[1], int(words[2]), words[3], list(map(int, words[4:])))
         raise ValueError(f"unknown command {words[0]}")
@@ -72,15 +94,8 @@ class Rank:
         self.b = layouts[chosen]
         return chosen
 
-    def time(self, what, products=1):
-        start = torch.tensor([time.monotonic() + LEAD_S], dtype=torch.float64)
-        dist.all_reduce(start, dist.ReduceOp.MAX)
-        start = start.item()
-        while time.monotonic() < start:
-            time.sleep(0)
-        for _ in range(products):
-            self.multiply_by_gathered_b(what) if self.gathers_b else self.multiply_gathered_a(what)
-        return (time.monotonic() - start) / products * 1e6
+    def multiply(self, what):
+        self.multiply_by_gathered_b(what) if self.gathers_b else self.multiply_gathered_a(what)
 
     def multiply_gathered_a(self, what):
         if what != "gemm":
@@ -114,13 +129,14 @@ class Rank:
         return ""
 
 
-def main():
+def main(kind):
+    """Answers commands with a new `kind`."""
     folder, rank, size = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
     torch.set_num_threads(1)
     with open(f"{folder}/in.{rank}") as commands, open(
         f"{folder}/out.{rank}", "w", buffering=1
     ) as out, torch.no_grad():
-        this = Rank(folder, rank, size)
+        this = kind(folder, rank, size)
         out.write(f"ok torch {torch.__version__}\n")
         for line in commands:
             try:
@@ -130,4 +146,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(Rank)
