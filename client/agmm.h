@@ -234,8 +234,9 @@ struct JobRequest {
   std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
   std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
   int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
-  int workspace_shard_count = 0;  // gathered shards that a rank has room for, from 2; 0: all
-  bool carried = false;           // the multiply that reads a shard's tiles also sends them
+  // Number of shards, gathered or of partial sums, that a rank has room for: at least 2; 0: all.
+  int workspace_shard_count = 0;
+  bool carried = false;  // the multiply that reads a shard's tiles also sends them
   ElementType partials = ElementType::kF32;  // of terms of a sum that travel between devices
   int repeat_count = 1;                      // times that the job's work is done, for measurements
   Milliseconds timeout{0};  // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s

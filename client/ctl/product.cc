@@ -37,6 +37,17 @@ std::string NewRequestId() { return absl::StrCat("agmmctl-", RandomHex(kIdBytes)
 
 }  // namespace
 
+absl::Status CheckClosed(const Problem& problem, const std::string& spec) {
+  for (const Tensor& tensor : problem.tensors) {
+    if (OpenParts(problem.mesh, tensor) == 1) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--spec '%s' leaves the sum of %s open, but clients cannot write or read such a tensor; "
+        "remove {U_...} from it",
+        spec, tensor.name));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   Site site;
   AGMM_ASSIGN_OR_RETURN(site.status, ReadyWorld(connection));

@@ -54,6 +54,10 @@ absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_vie
 absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
                                    const v1::Job& job);
 
+// Checks that clients can send the inputs and fetch the result of `problem`, whose spec is `spec`.
+// Errors: INVALID_ARGUMENT for an operand with an open sum.
+absl::Status CheckClosed(const Problem& problem, const std::string& spec);
+
 class ProductRun {
  public:
   // `problem` is `spec` on a mesh of the world. Tensors and jobs belong to `session`; `timeout`

@@ -152,11 +152,7 @@ class Bench {
     one.shared_host = SharesHost(site);
     AGMM_ASSIGN_OR_RETURN(one.problem,
                           ParseProblem(flags_.spec, site.mesh, shape.shape, plan_.dtype));
-    if (OpenParts(one.problem.mesh, one.problem.tensors[kC]) > 1) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "--spec '%s' leaves the sum of the product open, so no C can be compared; close it",
-          flags_.spec));
-    }
+    AGMM_RETURN_IF_ERROR(CheckClosed(one.problem, flags_.spec));
     std::vector<std::string> names = AlgorithmNames();
     std::erase_if(names, [](const std::string& name) { return name == kSerial || name == kAuto; });
     names.insert(names.begin(), kSerial);

@@ -147,11 +147,7 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_ASSIGN_OR_RETURN(const Problem problem,
                         ParseProblem(flags.spec, site.mesh, inputs.shape, inputs.dtype));
   AGMM_RETURN_IF_ERROR(Plan(problem, site.topology, flags.options).status());
-  if (OpenParts(problem.mesh, problem.tensors[kC]) > 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "--spec '%s' leaves the sum of the product open, so there is no matrix to fetch; close it",
-        flags.spec));
-  }
+  AGMM_RETURN_IF_ERROR(CheckClosed(problem, flags.spec));
   const DType out_dtype = FileDType(problem.tensors[kC].dtype);
   AGMM_ASSIGN_OR_RETURN(
       const std::unique_ptr<NpyWriter> out,

@@ -112,8 +112,9 @@ absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topolo
     std::map<int64_t, int64_t> sums;  // by offset
     for (const Step& step : steps) {
       const auto* multiply = std::get_if<Multiply>(&step.op);
-      if (multiply != nullptr && multiply->acc)
-        sums[multiply->acc->offset_bytes] = SpanBytes(multiply->c, *multiply->acc);
+      if (multiply == nullptr || !multiply->acc) continue;
+      int64_t& span = sums[multiply->acc->offset_bytes];
+      span = std::max(span, SpanBytes(multiply->c, *multiply->acc));
     }
     int64_t bytes = 0;
     for (const auto& [offset, span] : sums) bytes += span;
@@ -176,6 +177,19 @@ absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& t
 
 bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
   return absl::c_any_of(x, [&](int axis) { return absl::c_linear_search(y, axis); });
+}
+
+// "; the sum of A is closed first" if an input has an open sum, else nothing.
+std::string OpenInputs(const Problem& problem) {
+  std::vector<std::string> names;
+  for (const Operand input : problem.Inputs()) {
+    if (OpenParts(problem.mesh, problem.tensors[input]) > 1)
+      names.push_back(problem.tensors[input].name);
+  }
+  if (names.empty()) return "";
+  return absl::StrCat("; the sum", names.size() > 1 ? "s" : "", " of ",
+                      absl::StrJoin(names, " and "), names.size() > 1 ? " are" : " is",
+                      " closed first");
 }
 
 // Source: the four cases of "Sharded Matrices and How to Multiply Them" (How to Scale Your Model).
@@ -260,7 +274,7 @@ std::string ExplainText(const Problem& problem, const Split& taken, bool chosen)
                 kFlopsPerByte, problem.tensors[TheProduct(problem).c].name)) +
                 "\n"
           : "";
-  return absl::StrCat(CaseOf(problem), "\n", rule, "\n", table.ToString());
+  return absl::StrCat(CaseOf(problem), OpenInputs(problem), "\n", rule, "\n", table.ToString());
 }
 
 // {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "time_bytes",
@@ -310,9 +324,12 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";
   if (recipe.workspace_shards > 0) {
     AGMM_ASSIGN_OR_RETURN(planned.bounded, BoundedOf(problem, topology, recipe, schedule));
-    absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
-                    " of it for sums along ", DimensionOf(problem, Dim::kK).name, "; ",
-                    FormatBytes(planned.bounded->unbounded_bytes), " with room for all shards");
+    if (HasProduct(problem)) {
+      absl::StrAppend(&workspace, ", ", FormatBytes(planned.bounded->sum_bytes),
+                      " of it for sums along ", DimensionOf(problem, Dim::kK).name);
+    }
+    absl::StrAppend(&workspace, "; ", FormatBytes(planned.bounded->unbounded_bytes),
+                    " with room for all shards");
   }
   Fields fields;
   fields.Add(HasProduct(problem) ? "split" : "collective",

@@ -150,8 +150,7 @@ absl::Status CheckClosed(const std::string& name, const v1::TensorSpec& spec) {
   closed.sharding.open.clear();
   return absl::FailedPreconditionError(absl::StrFormat(
       "%s has an open sum (%s): its shards are parts of a sum, which only jobs write and read; to "
-      "get "
-      "values, close it into another tensor with a job: spec '%s -> %s'; to put values, use a "
+      "get values, close it into another tensor with a job: spec '%s -> %s'; to put values, use a "
       "sharding without {U}",
       name, spec.sharding(), ToString(placed.mesh, open), ToString(placed.mesh, closed)));
 }

@@ -9,15 +9,25 @@ const std::vector<Algorithm>& Algorithms() {
       // The unfused baseline: gathers the whole operand into one block and multiplies once. It
       // crosses between nodes as rarely as possible, because a slow baseline would make the others
       // look better.
-      {"serial", HierarchicalRoute, Arrivals::kContiguous, 1, /*one_a_node=*/true},
-      {"ring", RingRoute},
-      {"bidirectional_ring", BidirectionalRingRoute},
-      {"split_ring", SplitRingRoute, Arrivals::kPlaces, 2},
-      {"direct", DirectRoute},
-      {"hierarchical", HierarchicalRoute, Arrivals::kPlaces, 1, /*one_a_node=*/true},
-      {"hierarchical_peer", HierarchicalRoute, Arrivals::kInPlace, 1, /*one_a_node=*/true},
-      {"torus", TorusRoute, Arrivals::kPlaces, 2},
-      {"peer", DirectRoute, Arrivals::kInPlace},
+      {.name = "serial",
+       .route = HierarchicalRoute,
+       .arrivals = Arrivals::kContiguous,
+       .one_a_node = true},
+      {.name = "ring", .route = RingRoute, .passes_on = true},
+      {.name = "bidirectional_ring", .route = BidirectionalRingRoute, .passes_on = true},
+      {.name = "split_ring", .route = SplitRingRoute, .pieces = 2, .passes_on = true},
+      {.name = "direct", .route = DirectRoute, .sums_in_order = true},
+      {.name = "hierarchical",
+       .route = HierarchicalRoute,
+       .one_a_node = true,
+       .passes_on = true,
+       .bundles = true},
+      {.name = "hierarchical_peer",
+       .route = HierarchicalRoute,
+       .arrivals = Arrivals::kInPlace,
+       .one_a_node = true},
+      {.name = "torus", .route = TorusRoute, .pieces = 2, .passes_on = true},
+      {.name = "peer", .route = DirectRoute, .arrivals = Arrivals::kInPlace, .sums_in_order = true},
   };
   return *all;
 }

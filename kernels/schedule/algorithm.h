@@ -24,6 +24,14 @@ struct Algorithm {
   // True: a node without a holder of a chunk gets it from one holder. False: each of its ranks gets
   // it from the nearest holder.
   bool one_a_node = false;
+  // True: in an exchange, where each chunk has one needer, chunks pass through ranks that do not
+  // need them, as the route says. False: they go straight to their needers.
+  bool passes_on = false;
+  // True: terms go straight to the rank that sums them, which adds them in the order of the ranks.
+  // Ranks that all want a small sum may then each add up all of its terms, with the same bits.
+  bool sums_in_order = false;
+  // True: chunks that pass through a rank on their way to one needer leave it in one send.
+  bool bundles = false;
 };
 
 // In the order in which help texts name them.

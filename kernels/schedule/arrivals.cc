@@ -19,15 +19,19 @@ std::vector<std::vector<int>> HopsBy(const Movement& movement, Rank Movement::Ch
 }
 
 // Lets the copies that arrive at a rank take turns in places of equal size. A rank has `places`
-// places, or more if it forwards a chunk too late for the next one to wait for its place. A send
-// waits only for multiplies of chunks that arrive before its own chunk, and for hops of earlier
-// steps, so ranks never wait for each other in a cycle.
+// places, or more if it forwards a chunk, or adds it to a sum, too late for the next one to wait
+// for its place. A send waits only for multiplies of chunks that arrive before its own chunk, and
+// for hops and sums of earlier steps, so ranks never wait for each other in a cycle.
 void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Resources& resources,
                std::vector<PlacedChunk>& arrivals) {
-  std::vector<int> passed_on(arrivals.size(), 0);  // the last step that forwards an arrival
-  for (const Movement::ChunkHop& hop : movement.hops()) {
-    const int held = movement.ArrivalAt(hop.from, hop.chunk);
-    if (held >= 0) passed_on[held] = std::max(passed_on[held], hop.step);
+  std::vector<int> passed_on(arrivals.size(), 0);  // the last step that forwards or adds an arrival
+  for (size_t i = 0; i < arrivals.size(); ++i) {
+    const Movement::ChunkHop& hop = movement.hops()[i];
+    if (movement.consumer() == Consumer::kSum) {
+      passed_on[i] = movement.AddStepAt(hop.to, hop.chunk);
+    } else if (const int held = movement.ArrivalAt(hop.from, hop.chunk); held >= 0) {
+      passed_on[held] = std::max(passed_on[held], hop.step);
+    }
   }
   const auto block_of = [&](int hop) -> const Block& {
     return movement.chunks().list[movement.hops()[hop].chunk].block;
@@ -64,32 +68,63 @@ void TakeTurns(const Movement& movement, int ranks, int places, DType dtype, Res
   }
 }
 
+// Chunks of the result arrive in shards. A chunk that only passes through a rank has a place in the
+// workspace: within its bundle's place, or one of its own if it leaves alone.
 std::vector<PlacedChunk> InShards(const Problem& problem, const Movement& movement,
-                                  Resources& resources) {
-  std::vector<PlacedChunk> arrivals;
-  for (const Movement::ChunkHop& hop : movement.hops()) {
-    PlacedChunk& arrival = arrivals.emplace_back();
-    arrival.place = ResidentPlace(problem, movement.chunks().list[hop.chunk].block, hop.to);
+                                  const std::vector<Place>& bundles, Resources& resources) {
+  std::vector<PlacedChunk> arrivals(movement.hops().size());
+  std::vector<bool> bundled(arrivals.size(), false);
+  const auto block_of = [&](int hop) -> const Block& {
+    return movement.chunks().list[movement.hops()[hop].chunk].block;
+  };
+  for (size_t b = 0; b < bundles.size(); ++b) {
+    const Movement::Bundle& bundle = movement.bundles()[b];
+    for (const int hop : bundle.hops) {
+      const int arrival = movement.ArrivalAt(bundle.from, movement.hops()[hop].chunk);
+      if (arrival < 0) continue;
+      arrivals[arrival].place = PlaceWithin(bundle.block, bundles[b], block_of(hop));
+      bundled[arrival] = true;
+    }
+  }
+  for (int i = 0; i < static_cast<int>(arrivals.size()); ++i) {
+    const Movement::ChunkHop& hop = movement.hops()[i];
+    const Block& block = block_of(i);
+    PlacedChunk& arrival = arrivals[i];
     arrival.arrived = resources.NewSlot(hop.to);
+    if (!hop.passes) {
+      arrival.place = ResidentPlace(problem, block, hop.to);
+      continue;
+    }
+    if (!bundled[i]) {
+      arrival.place = resources.Allocate(hop.to, block.rows.size(), block.cols.size(),
+                                         problem.tensors[block.operand].dtype);
+    }
+    arrival.next = i;
+    arrival.credits.push_back(resources.NewSlot(hop.from));
   }
   return arrivals;
 }
 
 // Each hop of a sum has a place for its terms, which its receiver frees when it has added them.
 // Terms that are read in place are at their sender.
-std::vector<PlacedChunk> OfSum(const Movement& movement, Resources& resources) {
-  std::vector<PlacedChunk> arrivals;
-  for (const Movement::ChunkHop& hop : movement.hops()) {
+std::vector<PlacedChunk> OfSum(const Movement& movement, int ranks, int places,
+                               Resources& resources) {
+  std::vector<PlacedChunk> arrivals(movement.hops().size());
+  for (int i = 0; i < static_cast<int>(arrivals.size()); ++i) {
+    arrivals[i].in_place = movement.hops()[i].in_place;
+    arrivals[i].next = i;
+  }
+  if (places > 0) TakeTurns(movement, ranks, places, movement.terms_dtype(), resources, arrivals);
+  for (int i = 0; i < static_cast<int>(arrivals.size()); ++i) {
+    const Movement::ChunkHop& hop = movement.hops()[i];
     const Block& block = movement.chunks().list[hop.chunk].block;
-    PlacedChunk& arrival = arrivals.emplace_back();
-    arrival.in_place = hop.in_place;
-    if (!hop.in_place) {
+    PlacedChunk& arrival = arrivals[i];
+    if (!hop.in_place && places == 0) {
       arrival.place =
           resources.Allocate(hop.to, block.rows.size(), block.cols.size(), movement.terms_dtype());
     }
     arrival.arrived = resources.NewSlot(hop.to);
-    arrival.next = static_cast<int>(arrivals.size()) - 1;
-    arrival.credits.push_back(resources.NewSlot(hop.from));
+    arrival.credits.push_back(resources.NewSlot(movement.hops()[arrival.next].from));
   }
   return arrivals;
 }
@@ -107,10 +142,12 @@ int64_t Resources::most_bytes() const { return *std::max_element(bytes_.begin(),
 
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
                                        const Movement& movement, int places,
-                                       const std::vector<Place>& whole, Resources& resources) {
-  if (movement.consumer() == Consumer::kShard) return InShards(problem, movement, resources);
-  if (movement.consumer() == Consumer::kSum) return OfSum(movement, resources);
+                                       const std::vector<Place>& whole,
+                                       const std::vector<Place>& bundles, Resources& resources) {
+  if (movement.consumer() == Consumer::kShard)
+    return InShards(problem, movement, bundles, resources);
   const int ranks = problem.mesh.size();
+  if (movement.consumer() == Consumer::kSum) return OfSum(movement, ranks, places, resources);
   const DType dtype = problem.tensors[movement.operand()].dtype;
   std::vector<PlacedChunk> arrivals(movement.hops().size());
   // The number of readers of each arrival: one for all multiplies of its rank, and one for each hop
@@ -122,7 +159,7 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
     arrivals[i].next = static_cast<int>(i);
     const int source = movement.ArrivalAt(hop.from, hop.chunk);
     if (hop.in_place) arrivals[i].reads = source;
-    if (!hop.in_place) ++readers[i];
+    if (!hop.in_place && !hop.passes) ++readers[i];
     if (source >= 0) ++readers[source];
   }
   if (places > 0) TakeTurns(movement, ranks, places, dtype, resources, arrivals);
@@ -146,15 +183,19 @@ std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
     }
   }
   // Now that all copies have places, each chunk that is read in place gets the place at which its
-  // sender has it.
+  // sender has it. The place of a finished sum is set later, by SumSteps::PlaceSum.
   for (size_t i = 0; i < arrivals.size(); ++i) {
     const Movement::ChunkHop& hop = movement.hops()[i];
     if (!hop.in_place) continue;
     const Block& block = movement.chunks().list[hop.chunk].block;
     PlacedChunk& arrival = arrivals[i];
-    arrival.place =
-        arrival.reads < 0 ? ResidentPlace(problem, block, hop.from) : arrivals[arrival.reads].place;
-    if (arrival.reads >= 0) arrival.arrived = resources.NewSlot(hop.to);
+    const bool of_sum = movement.producer() == Producer::kSum;
+    if (arrival.reads >= 0) {
+      arrival.place = arrivals[arrival.reads].place;
+    } else if (!of_sum) {
+      arrival.place = ResidentPlace(problem, block, hop.from);
+    }
+    if (arrival.reads >= 0 || of_sum) arrival.arrived = resources.NewSlot(hop.to);
   }
   return arrivals;
 }

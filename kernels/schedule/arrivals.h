@@ -29,7 +29,7 @@ struct PlacedChunk {
   Place place;
   // The chunk is not copied, but read at the sender's place.
   bool in_place = false;
-  // The arrival at the sender that is read in place; -1: the sender's shard.
+  // The arrival at the sender that is read in place; -1: the sender's shard, or its sum.
   int reads = -1;
   // Raised at the receiver. Unused if a shard is read in place.
   Slot arrived;
@@ -44,9 +44,10 @@ struct PlacedChunk {
 
 // The arrivals of `movement`, by hop. `places`: the number of places that the arrivals at a rank
 // share, unless they need more; 0: each arrival has its own place. `whole`: by rank, the place of a
-// contiguous operand; empty for others.
+// contiguous operand; empty for others. `bundles`: the place of each bundle at its sender.
 std::vector<PlacedChunk> PlaceArrivals(const Problem& problem, const Work& work,
                                        const Movement& movement, int places,
-                                       const std::vector<Place>& whole, Resources& resources);
+                                       const std::vector<Place>& whole,
+                                       const std::vector<Place>& bundles, Resources& resources);
 
 }  // namespace agmm

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <map>
-#include <optional>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -20,13 +19,16 @@ struct PlacedMovement {
   bool is_read() const { return movement.consumer() == Consumer::kMultiplies; }
   bool is_made() const { return movement.producer() == Producer::kMultiplies; }
   bool is_summed() const { return movement.consumer() == Consumer::kSum; }
+  // The blocks that travel are those of a sum.
+  bool is_sum() const { return movement.producer() == Producer::kSum; }
   // From the shards of one operand to those of another.
   bool is_moved() const {
     return movement.producer() == Producer::kShard && movement.consumer() == Consumer::kShard;
   }
 
   const Movement& movement;
-  std::vector<Place> whole;  // by rank, the place of a contiguous input; else empty
+  std::vector<Place> whole;    // by rank, the place of a contiguous input; else empty
+  std::vector<Place> bundles;  // by bundle, its place at the sender
   std::vector<PlacedChunk> arrivals;
   std::vector<std::vector<Wait>> gates;  // by hop: the credits that its sender waits for
 };
@@ -35,12 +37,6 @@ struct PlacedMovement {
 struct StagingPlace {
   Place place;
   int first = 0;  // index in `computes` of the first step that writes there
-};
-
-// The step that finishes a chunk of a sum.
-struct FinishedSum {
-  Slot slot;
-  int step = 0;  // index in `others`
 };
 
 struct RankSteps {
@@ -53,9 +49,6 @@ struct RankSteps {
   // it, and its place if that is not in the shard.
   absl::flat_hash_map<int, Slot> made;
   absl::flat_hash_map<int, StagingPlace> staging;
-  // The block that the rank sums, if parts of it belong elsewhere; and its chunks.
-  std::optional<Place> sum;
-  absl::flat_hash_map<int, FinishedSum> finished;
   absl::flat_hash_map<Rank, Slot> begun;  // by owner of a shard that it reads or writes
   Carriers carriers;                      // indices of `computes`
   SendLanes send_lanes;
@@ -89,8 +82,7 @@ struct BuildState {
   // Returns the place of a block in the shard of its producer: an input's own, or that of the
   // source of a collective.
   Place SourcePlace(const Block& block, Rank rank) const {
-    return ResidentPlace(problem, problem.Writes(block.operand) ? InSource(problem, block) : block,
-                         rank);
+    return ResidentPlace(problem, {SourceOf(problem, block.operand), block.rows, block.cols}, rank);
   }
   // The slot at `rank` that is raised when the epoch of `owner` has begun.
   Slot Begun(Rank rank, Rank owner) {

@@ -60,15 +60,18 @@ class CellMaker {
   bool IsCut(const Movement& movement) const {
     return taking_ != Taking::kWhole && movement.travels();
   }
-  bool IsReadInChunks(const Movement& movement) const {
-    return movement.consumer() == Consumer::kMultiplies && IsCut(movement);
-  }
   Time ArrivedAt(const Cell& cell) const {
     Time time;
+    int summed = 0;  // the steps before those of an input whose sum is closed first
     for (const Movement& input : movements_) {
-      if (!IsReadInChunks(input)) continue;
-      for (int chunk : input.ChunksOf(cell.ReadOf(input.operand())))
-        time = std::max(time, {input.StepAt(rank_, chunk), chunk});
+      if (!IsCut(input) || problem_.Writes(input.operand())) continue;
+      const bool sums = input.consumer() == Consumer::kSum;
+      for (int chunk : input.ChunksOf(cell.ReadOf(input.operand()))) {
+        int step = sums ? input.FinishStepAt(rank_, chunk) : input.StepAt(rank_, chunk);
+        if (!sums && step > 0) step += summed;
+        if (!sums || step > 0) time = std::max(time, {step, chunk});
+      }
+      summed = sums ? input.last_step() : 0;
     }
     return time;
   }
@@ -151,6 +154,8 @@ std::vector<Cell> CellsOf(const Problem& problem, const std::vector<Movement>& m
     if (chunk >= 0) {
       if (const int hop = leaving->LeavingFrom(rank, chunk); hop >= 0)
         leaves = leaving->hops()[hop].step;
+      // Terms that take turns in places are computed in the order in which they are added up.
+      if (summed && taking == Taking::kByArrival) leaves = leaving->AddStepAt(rank, chunk);
       for (const Source& source : leaving->chunks().list[chunk].sources) {
         if (source.rank != rank || summed) continue;
         for (Rank to : source.needers) leaves = std::min(leaves, leaving->StepAt(to, chunk));

@@ -94,13 +94,19 @@ std::vector<Source> SourcesOf(const Mesh& mesh, const Topology& topology,
 std::vector<Source> SourcesByGroup(const Mesh& mesh, const Topology& topology,
                                    const std::vector<Rank>& holders,
                                    const std::vector<Rank>& needers, bool one_a_node, size_t cell,
-                                   const std::vector<int>& groups) {
+                                   const std::vector<int>& groups, bool from_all) {
   std::map<int, std::pair<std::vector<Rank>, std::vector<Rank>>> by_group;
   for (Rank rank : holders) by_group[groups[rank]].first.push_back(rank);
   for (Rank rank : needers) by_group[groups[rank]].second.push_back(rank);
   std::vector<Source> all;
   for (const auto& [group, ranks] : by_group) {
     if (ranks.first.empty()) continue;
+    for (const Rank holder : ranks.first) {
+      if (!from_all) break;
+      Source& source = all.emplace_back(Source{holder, ranks.second});
+      std::erase(source.needers, holder);
+    }
+    if (from_all) continue;
     const std::vector<Source> sources =
         SourcesOf(mesh, topology, ranks.first, ranks.second, one_a_node, cell);
     all.insert(all.end(), sources.begin(), sources.end());
@@ -127,7 +133,7 @@ Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int
 
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
               const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node,
-              const std::vector<int>& groups) {
+              const std::vector<int>& groups, bool from_all) {
   const Line rows = LineOf(has, needs, &Block::rows, row_pieces);
   const Line cols = LineOf(has, needs, &Block::cols, col_pieces);
   Chunks chunks;
@@ -153,8 +159,8 @@ Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Bloc
       const size_t cell = i * col_cells + j;
       std::vector<Source> sources;
       if (!groups.empty()) {
-        sources =
-            SourcesByGroup(mesh, topology, holders[cell], needers[cell], one_a_node, cell, groups);
+        sources = SourcesByGroup(mesh, topology, holders[cell], needers[cell], one_a_node, cell,
+                                 groups, from_all);
       } else if (!holders[cell].empty()) {
         sources = SourcesOf(mesh, topology, holders[cell], needers[cell], one_a_node, cell);
       }

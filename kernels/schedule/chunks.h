@@ -47,10 +47,10 @@ Grid GridOf(const std::vector<Block>& has, const std::vector<Blocks>& needs, int
 
 // Time and memory are proportional to the chunks, and to the number that each rank has and needs.
 // `one_a_node`: as in Algorithm. `groups`: by rank; ranks of different groups exchange nothing;
-// empty: all ranks are one group.
+// empty: all ranks are one group. `from_all`: each holder of a group sends to all other needers.
 Chunks Refine(const Mesh& mesh, const Topology& topology, const std::vector<Block>& has,
               const std::vector<Blocks>& needs, int row_pieces, int col_pieces, bool one_a_node,
-              const std::vector<int>& groups = {});
+              const std::vector<int>& groups = {}, bool from_all = false);
 
 // For the chunks that Refine would make: the number that a rank receives, and the number that it
 // needs, received or its own.

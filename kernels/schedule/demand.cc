@@ -17,6 +17,7 @@ namespace agmm {
 namespace {
 
 void SetTravels(Demand& demand) {
+  demand.travels = false;
   for (size_t rank = 0; rank < demand.has.size(); ++rank) {
     for (const Block& needed : demand.needs[rank])
       demand.travels |= !needed.empty() && Intersect(demand.has[rank], needed) != needed;
@@ -68,19 +69,6 @@ Blocks Multiplied(const Problem& problem, Operand operand, const LocalProduct& p
   return blocks;
 }
 
-Demand InputDemand(const Problem& problem, Operand operand, const Demands& demands) {
-  Demand demand;
-  demand.operand = operand;
-  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-    demand.has.push_back(ShardBlock(problem, operand, rank));
-    demand.needs.push_back(Multiplied(problem, operand, demands.work.parts[rank],
-                                      demands.made.empty() ? nullptr : &demands.made[rank]));
-  }
-  SetTravels(demand);
-  demand.along_k = demand.travels && IsWhole(problem, demand, OuterDim(problem, operand));
-  return demand;
-}
-
 // The number of each rank's group: ranks with equal coordinates along `axes` are a group.
 std::vector<int> GroupsAlong(const Mesh& mesh, const std::vector<int>& axes) {
   std::vector<int> groups;
@@ -103,7 +91,6 @@ Demand ResultDemand(const Problem& problem, Operand operand, const Work& work) {
   }
   const std::vector<int>& open = problem.tensors[operand].sharding.open;
   if (PartsAlong(problem.mesh, open) > 1) demand.groups = GroupsAlong(problem.mesh, open);
-  SetTravels(demand);
   return demand;
 }
 
@@ -121,39 +108,55 @@ Block PieceOf(Block block, int parts, int part) {
   return block;
 }
 
-// The block that each rank of a sum sums, in `sums`: its part of its own shard, which it divides
-// with the ranks that want the same one. Returns false if that leaves out elements of a shard or of
-// `made`, the block of which the ranks have terms.
-bool SumInShards(const Problem& problem, Operand operand, const Block& made,
-                 const std::vector<Rank>& ranks, std::vector<Block>& sums) {
-  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::vector<Rank>> by_shard;
+// The terms that ranks have of an operand, and who wants their sum.
+struct TermsHeld {
+  Operand operand = 0;
+  Producer producer = Producer::kMultiplies;
+  std::vector<Block> blocks;  // by rank; empty for a rank that has none
+  std::vector<int> summed;    // the axes along which ranks have different terms of one sum
+  std::vector<int> open;      // the axes along which the sum stays open
+  std::vector<Block> wanted;  // by rank: the block of the sum that it keeps or multiplies
+  // True: a group may omit elements that none of its ranks wants.
+  bool may_omit = false;
+};
+
+// The block that each rank of a sum sums, in `sums`: what it wants of it, which it divides with the
+// ranks that want the same block. Sets `all` if ranks want every element of which they have terms.
+// Returns false if these blocks overlap, or if a rank wants elements of which the group has no
+// terms.
+bool SumWhereWanted(const TermsHeld& held, const std::vector<Rank>& ranks, std::vector<Block>& sums,
+                    bool& all) {
+  const Block& made = held.blocks[ranks.front()];
+  std::map<std::tuple<int64_t, int64_t, int64_t, int64_t>, std::vector<Rank>> by_block;
   for (Rank rank : ranks) {
-    const Block wanted = ShardBlock(problem, operand, rank);
+    const Block& wanted = held.wanted[rank];
     if (wanted.empty()) continue;
     if (Intersect(wanted, made) != wanted) return false;
-    by_shard[{wanted.rows.begin, wanted.rows.end, wanted.cols.begin, wanted.cols.end}].push_back(
+    by_block[{wanted.rows.begin, wanted.rows.end, wanted.cols.begin, wanted.cols.end}].push_back(
         rank);
   }
   int64_t elements = 0;
-  std::vector<Block> shards;
-  for (const auto& [key, wanting] : by_shard) {
-    const Block shard = ShardBlock(problem, operand, wanting.front());
-    for (const Block& other : shards)
-      if (!Intersect(shard, other).empty()) return false;
-    shards.push_back(shard);
-    elements += SizeOf(shard);
+  std::vector<Block> blocks;
+  for (const auto& [key, wanting] : by_block) {
+    const Block& block = held.wanted[wanting.front()];
+    for (const Block& other : blocks)
+      if (!Intersect(block, other).empty()) return false;
+    blocks.push_back(block);
+    elements += SizeOf(block);
     const int parts = static_cast<int>(wanting.size());
-    for (int i = 0; i < parts; ++i) sums[wanting[i]] = PieceOf(shard, parts, i);
+    for (int i = 0; i < parts; ++i) sums[wanting[i]] = PieceOf(block, parts, i);
   }
-  return elements == SizeOf(made);
+  all = elements == SizeOf(made);
+  return true;
 }
 
-// Cuts a block at all ends of the shards of its operand.
-Blocks CutByShards(const Block& block, const std::vector<Block>& shards) {
+// Cuts a block at all ends of other blocks.
+Blocks CutBy(const Block& block, const std::vector<Block>& others) {
   const auto ranges = [&](Range Block::*along) {
     std::vector<int64_t> ends = {(block.*along).begin, (block.*along).end};
-    for (const Block& shard : shards) {
-      for (const int64_t end : {(shard.*along).begin, (shard.*along).end})
+    for (const Block& other : others) {
+      if (other.empty()) continue;
+      for (const int64_t end : {(other.*along).begin, (other.*along).end})
         if (end > (block.*along).begin && end < (block.*along).end) ends.push_back(end);
     }
     std::sort(ends.begin(), ends.end());
@@ -176,15 +179,17 @@ std::vector<int> OtherAxes(const Mesh& mesh, const std::vector<int>& axes) {
   return others;
 }
 
-// The terms that ranks have of a result.
-struct TermsHeld {
-  Operand operand = 0;
-  Producer producer = Producer::kMultiplies;
-  std::vector<Block> blocks;  // by rank; empty for a rank that has none
-  std::vector<int> summed;    // the axes along which ranks have different terms of one sum
-};
+// The distinct blocks that the ranks of a group want.
+Blocks WantedBy(const TermsHeld& held, const std::vector<Rank>& group) {
+  Blocks wanted;
+  for (const Rank rank : group) {
+    const Block& block = held.wanted[rank];
+    if (!block.empty() && !absl::c_linear_search(wanted, block)) wanted.push_back(block);
+  }
+  return wanted;
+}
 
-// The sum of the terms: which rank sums which block. Ranks sum in their own shards if they can.
+// The sum of the terms: which rank sums which block. Ranks sum what they want if they can.
 // Otherwise the ranks that have terms of a block sum equal pieces of it; if several groups have the
 // same terms, the first one sums, and the blocks of the others are taken out of `held`.
 Demand SumDemand(const Problem& problem, TermsHeld& held) {
@@ -199,19 +204,30 @@ Demand SumDemand(const Problem& problem, TermsHeld& held) {
   std::vector<std::vector<Rank>> members(ranks);  // by group, without ranks that have no terms
   for (Rank rank = 0; rank < ranks; ++rank)
     if (!held.blocks[rank].empty()) members[sum.groups[rank]].push_back(rank);
-  bool in_shards = true;
-  for (const std::vector<Rank>& group : members) {
-    in_shards &=
-        group.empty() || SumInShards(problem, operand, held.blocks[group.front()], group, sum.has);
-  }
-  // A rank without terms cannot sum in its shard.
+  // A rank without terms cannot sum what it wants.
+  bool where_wanted = true, all_wanted = true;
   for (Rank rank = 0; rank < ranks; ++rank)
-    in_shards &= !held.blocks[rank].empty() || ShardBlock(problem, operand, rank).empty();
-  const std::vector<int>& open = problem.tensors[operand].sharding.open;
+    where_wanted &= !held.blocks[rank].empty() || held.wanted[rank].empty();
+  for (const std::vector<Rank>& group : members) {
+    bool all = true;
+    where_wanted &= group.empty() || SumWhereWanted(held, group, sum.has, all);
+    all_wanted &= all;
+  }
+  if (where_wanted && (all_wanted || held.may_omit)) {
+    sum.needs.resize(ranks);
+    for (const std::vector<Rank>& group : members) {
+      const Blocks terms = group.empty() ? Blocks{}
+                           : all_wanted  ? Blocks{held.blocks[group.front()]}
+                                         : WantedBy(held, group);
+      for (const Rank rank : group) sum.needs[rank] = terms;
+    }
+    SetTravels(sum);
+    return sum;
+  }
   std::vector<std::pair<int, Block>> summed;  // with the part of a sum that is left open
   for (const std::vector<Rank>& group : members) {
-    if (in_shards || group.empty()) continue;
-    const std::pair one(PositionAlong(problem.mesh, open, group.front()).part,
+    if (group.empty()) continue;
+    const std::pair one(PositionAlong(problem.mesh, held.open, group.front()).part,
                         held.blocks[group.front()]);
     const bool again = absl::c_linear_search(summed, one);
     if (!again) summed.push_back(one);
@@ -221,55 +237,93 @@ Demand SumDemand(const Problem& problem, TermsHeld& held) {
       if (again) held.blocks[group[i]] = {operand, {}, {}};
     }
   }
-  // Chunks of a sum end where shards do, so that each has one place. In shards, they do anyway.
-  std::vector<Block> shards;
-  for (Rank rank = 0; rank < ranks && !in_shards; ++rank) {
-    const Block shard = ShardBlock(problem, operand, rank);
-    if (!shard.empty()) shards.push_back(shard);
-  }
-  for (const Block& block : held.blocks) {
-    sum.needs.push_back(block.empty() ? Blocks{}
-                        : in_shards   ? Blocks{block}
-                                      : CutByShards(block, shards));
-  }
+  // Chunks of a sum end where the wanted blocks do, so that each has one place.
+  for (const Block& block : held.blocks)
+    sum.needs.push_back(block.empty() ? Blocks{} : CutBy(block, held.wanted));
   SetTravels(sum);
   return sum;
 }
 
-// Adds the sum of `held`, and the way of the result from the ranks that sum it to its shards.
-void AddSum(const Problem& problem, TermsHeld& held, Demand result, Demands& demands) {
+// Adds two demands: the sum of `held`, and the movement of the result from the ranks that summed it
+// to the ranks that need it.
+void AddSum(const Problem& problem, TermsHeld& held, Demand demand, std::vector<Demand>& list) {
   Demand sum = SumDemand(problem, held);
-  result.producer = Producer::kSum;
-  result.has = sum.has;
-  result.travels = false;
-  SetTravels(result);
-  demands.list.push_back(std::move(sum));
-  demands.list.push_back(std::move(result));
+  demand.producer = Producer::kSum;
+  demand.has = sum.has;
+  list.push_back(std::move(sum));
+  list.push_back(std::move(demand));
+}
+
+std::vector<Block> ShardBlocks(const Problem& problem, Operand operand) {
+  std::vector<Block> blocks;
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
+    blocks.push_back(ShardBlock(problem, operand, rank));
+  return blocks;
+}
+
+// Adds the demands of an input to those of the product: it is multiplied, and summed before if its
+// sum is open.
+void AddInput(const Problem& problem, Operand operand, const Demands& demands,
+              std::vector<Demand>& list) {
+  Demand demand;
+  demand.operand = operand;
+  demand.has = ShardBlocks(problem, operand);
+  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+    demand.needs.push_back(Multiplied(problem, operand, demands.work.parts[rank],
+                                      demands.made.empty() ? nullptr : &demands.made[rank]));
+  }
+  const std::vector<int>& open = problem.tensors[operand].sharding.open;
+  if (PartsAlong(problem.mesh, open) > 1) {
+    TermsHeld held = {operand, Producer::kShard, demand.has, open, {}, {}, true};
+    for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
+      const Block needed = NeededBlock(problem, operand, demands.work.parts[rank]);
+      held.wanted.push_back(Intersect(demand.has[rank], needed));
+      // No element may be omitted if a rank of another group needs some of them.
+      held.may_omit &= needed.empty() || held.wanted.back() == needed;
+    }
+    AddSum(problem, held, std::move(demand), list);
+  } else {
+    list.push_back(std::move(demand));
+  }
+  SetTravels(list.back());
+  list.back().along_k =
+      list.back().travels && IsWhole(problem, list.back(), OuterDim(problem, operand));
+}
+
+// The demands of both inputs.
+std::vector<Demand> InputDemands(const Problem& problem, const Demands& demands) {
+  std::vector<Demand> list;
+  for (const Operand input : {TheProduct(problem).a, TheProduct(problem).b})
+    AddInput(problem, input, demands, list);
+  return list;
 }
 
 Demands DemandsOfProduct(const Problem& problem, const Split& split) {
   Demands demands;
   demands.work = WorkOf(problem, split);
-  const Product& product = TheProduct(problem);
-  TermsHeld held = {product.c, Producer::kMultiplies, {}, SummedAxes(problem, split)};
+  const Operand c = TheProduct(problem).c;
+  Demand result = ResultDemand(problem, c, demands.work);
+  std::vector<Demand> of_result;
   if (demands.work.summed) {
-    for (const LocalProduct& part : demands.work.parts) {
-      held.blocks.push_back(part.empty() ? Block{product.c, {}, {}}
-                                         : NeededBlock(problem, product.c, part));
-    }
-    Demands summed;
-    AddSum(problem, held, ResultDemand(problem, product.c, demands.work), summed);
+    TermsHeld held = {c,
+                      Producer::kMultiplies,
+                      {},
+                      SummedAxes(problem, split),
+                      problem.tensors[c].sharding.open,
+                      ShardBlocks(problem, c),
+                      // Multiplies make all terms of a block.
+                      false};
+    for (const LocalProduct& part : demands.work.parts)
+      held.blocks.push_back(part.empty() ? Block{c, {}, {}} : NeededBlock(problem, c, part));
+    AddSum(problem, held, std::move(result), of_result);
     for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
       if (held.blocks[rank].empty()) demands.work.parts[rank] = {};
-    demands.list = std::move(summed.list);
   } else {
-    demands.list.push_back(ResultDemand(problem, product.c, demands.work));
+    of_result.push_back(std::move(result));
   }
-  std::vector<Demand> inputs;
-  for (const Operand input : {product.a, product.b})
-    inputs.push_back(InputDemand(problem, input, demands));
-  demands.list.insert(demands.list.begin(), std::make_move_iterator(inputs.begin()),
-                      std::make_move_iterator(inputs.end()));
+  SetTravels(of_result.back());
+  demands.list = InputDemands(problem, demands);
+  absl::c_move(of_result, std::back_inserter(demands.list));
   return demands;
 }
 
@@ -280,23 +334,25 @@ Demands DemandsOfCollective(const Problem& problem) {
   Demand result;
   result.operand = to;
   result.consumer = Consumer::kShard;
-  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-    result.has.push_back(ShardBlock(problem, from, rank));
-    result.has.back().operand = to;
-    result.needs.push_back({ShardBlock(problem, to, rank)});
-  }
-  TermsHeld held = {to, Producer::kShard, result.has, {}};
-  const std::vector<int>& open = problem.tensors[to].sharding.open;
+  result.has = ShardBlocks(problem, from);
+  for (Block& block : result.has) block.operand = to;
+  TermsHeld held = {to,
+                    Producer::kShard,
+                    result.has,
+                    {},
+                    problem.tensors[to].sharding.open,
+                    ShardBlocks(problem, to),
+                    true};
+  for (const Block& block : held.wanted) result.needs.push_back({block});
   for (const int axis : problem.tensors[from].sharding.open)
-    if (!absl::c_linear_search(open, axis)) held.summed.push_back(axis);
-  if (OpenParts(problem.mesh, problem.tensors[to]) > 1)
-    result.groups = GroupsAlong(problem.mesh, open);
+    if (!absl::c_linear_search(held.open, axis)) held.summed.push_back(axis);
+  if (PartsAlong(problem.mesh, held.open) > 1) result.groups = GroupsAlong(problem.mesh, held.open);
   if (PartsAlong(problem.mesh, held.summed) > 1) {
-    AddSum(problem, held, std::move(result), demands);
+    AddSum(problem, held, std::move(result), demands.list);
   } else {
-    SetTravels(result);
     demands.list.push_back(std::move(result));
   }
+  SetTravels(demands.list.back());
   return demands;
 }
 
@@ -307,26 +363,27 @@ Demands DemandsOf(const Problem& problem, const Split& split) {
 }
 
 bool Demands::result_travels() const {
-  return absl::c_any_of(list, [](const Demand& demand) {
-    return demand.travels && demand.consumer != Consumer::kMultiplies;
+  return absl::c_any_of(list, [this](const Demand& demand) {
+    return demand.travels && demand.operand == result().operand;
   });
 }
 
 void UpdateInputs(const Problem& problem, Demands& demands) {
-  for (Demand& demand : demands.list) {
-    if (demand.consumer == Consumer::kMultiplies)
-      demand = InputDemand(problem, demand.operand, demands);
-  }
+  std::vector<Demand> list = InputDemands(problem, demands);
+  for (Demand& demand : demands.list)
+    if (problem.Writes(demand.operand)) list.push_back(std::move(demand));
+  demands.list = std::move(list);
 }
 
 const Demand& LargestDemand(const Problem& problem, const Demands& demands) {
   const Demand* largest = &demands.result();
-  int64_t most = 0;
+  std::pair<int64_t, bool> most;
   for (const Demand& demand : demands.list) {
-    if (demand.consumer != Consumer::kMultiplies || !demand.travels) continue;
-    const int64_t bytes = ShardBytes(problem.mesh, problem.tensors[demand.operand]);
-    if (bytes <= most) continue;
-    most = bytes;
+    if (problem.Writes(demand.operand) || !demand.travels) continue;
+    const std::pair size(ShardBytes(problem.mesh, problem.tensors[demand.operand]),
+                         demand.consumer == Consumer::kMultiplies);
+    if (size <= most) continue;
+    most = size;
     largest = &demand;
   }
   return *largest;

@@ -17,7 +17,7 @@ enum class Consumer { kMultiplies, kShard, kSum };
 
 // The blocks of one operand that each rank has before the operand travels, and the blocks that it
 // needs afterwards. Of a result, a rank has the blocks that it computes or sums, and needs its
-// shard.
+// shard. Of an input with an open sum, a rank has the blocks that it sums.
 // A sum is described backwards: a rank has the block that it sums, and needs the block to which it
 // adds terms.
 struct Demand {
@@ -28,7 +28,10 @@ struct Demand {
   std::vector<Blocks> needs;
   DType terms_dtype = DType::kF32;  // of a sum: in which its terms travel
   bool travels = false;             // some rank needs elements that it does not have
-  bool along_k = false;             // an input of which ranks lack only whole slices of K
+  // In a sum: each rank of a group sums every element of which the group has terms. The finished
+  // sum then does not travel.
+  bool everywhere = false;
+  bool along_k = false;  // an input of which ranks lack only whole slices of K
   // By rank, the number of its group: blocks travel only between ranks of one group. Empty: all
   // ranks are one group. The ranks of a sum's group have different terms of the same elements. If
   // the result leaves its sum open, the ranks of a group have the same part of it.
@@ -47,7 +50,8 @@ inline DType DTypeOf(const Problem& problem, const Demand& demand) {
 
 struct Demands {
   Work work;
-  std::vector<Demand> list;  // the inputs, then the sum if there is one, then the result
+  // The inputs, then the result. If an operand is a sum, the demand of its terms comes just before.
+  std::vector<Demand> list;
   // The blocks of the result that each rank computes, by rank. If the result travels, several ranks
   // may be able to compute the same block, so each computes only some blocks of its part. Empty:
   // each rank computes its whole part.
@@ -67,7 +71,8 @@ Demands DemandsOf(const Problem& problem, const Split& split);
 // Recomputes the demands of the inputs from `work` and `made`.
 void UpdateInputs(const Problem& problem, Demands& demands);
 
-// The demand of the travelling input with the larger shards, or of the result if no input travels.
+// The demand of the travelling input with the larger shards (of its sum, if nothing else of it
+// travels), or of the result if no input travels.
 const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 
 // Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.

@@ -30,10 +30,10 @@ inline const Collective& TheCollective(const Problem& problem) {
 inline Operand ResultOf(const Problem& problem) {
   return HasProduct(problem) ? TheProduct(problem).c : TheCollective(problem).to;
 }
-// Returns `block` of the result of a collective, as a block of its source.
-inline Block InSource(const Problem& problem, Block block) {
-  block.operand = TheCollective(problem).from;
-  return block;
+// The operand whose shards have the elements of an input, or of the result of a collective, before
+// they travel.
+inline Operand SourceOf(const Problem& problem, Operand operand) {
+  return HasProduct(problem) ? operand : TheCollective(problem).from;
 }
 // Returns true if the shards of `buffer` hold elements of `operand`.
 inline bool HoldsOperand(const Problem& problem, Operand buffer, Operand operand) {

@@ -91,8 +91,9 @@ PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& 
   const auto whole = [](double number) {
     return static_cast<int64_t>(std::min(number, 9e18));  // fits into an int64_t
   };
-  const Demands demands = CutDemands(problem, topology, recipe.split, *recipe.algorithm,
-                                     recipe.chunks, recipe.k_chunks, recipe.partials);
+  const Demands demands =
+      CutDemands(problem, topology, recipe.split, *recipe.algorithm, recipe.chunks, recipe.k_chunks,
+                 recipe.partials, recipe.workspace_shards > 0);
   const double steps = CountSteps(problem, topology, demands, *recipe.algorithm);
   return {whole(steps), whole(steps * kStepBytes)};
 }
@@ -115,7 +116,7 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
   }
   const Algorithm& algorithm = *recipe.algorithm;
   const Demands demands = CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks,
-                                     recipe.k_chunks, recipe.partials);
+                                     recipe.k_chunks, recipe.partials, recipe.workspace_shards > 0);
   BuildOptions build;
   build.arrivals = algorithm.arrivals;
   build.carried = recipe.carried;

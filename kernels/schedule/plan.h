@@ -22,9 +22,9 @@ struct PlanOptions {
   int chunks = 0;
   int k_chunks = 0;   // pieces along K; 0: chosen
   std::string split;  // axes that cut M, N and K, as "M=x,N=y" or "none"; empty: chosen
-  // The number of gathered shards for which a rank has room at a time, at least 2; 0: all. A rank
-  // has room for more if the route forwards shards so late that they would otherwise wait for one
-  // another.
+  // The number of gathered shards, or of shards of partial sums, for which a rank has room at a
+  // time, at least 2; 0: all. A rank has room for more if the route forwards or adds them so late
+  // that they would otherwise wait for one another.
   int workspace_shards = 0;
   bool carried = false;  // sends name the multiply whose tiles feed them
   // Leaves out the multiplies, to time a plan's transfers. C is not computed.
@@ -90,7 +90,7 @@ struct ResolvedOptions {
 // Chooses the open options, so that the plan has at most kMaxPlanSteps steps if a choice can
 // achieve that. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a split that
 // names no axis of the mesh or does not fit an open sum, a count out of range, options that exclude
-// each other, or too many blocks between ranks; UNIMPLEMENTED for an input with an open sum.
+// each other, or too many blocks between ranks.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 

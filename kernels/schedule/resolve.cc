@@ -25,22 +25,32 @@ constexpr int64_t kMinChunkBytes = 256 << 10;
 // A multiply of fewer rows is limited by reading the other operand from memory, because each chunk
 // reads it again.
 constexpr int64_t kMinChunkRows = 128;
-// More chunks leave less to multiply after the last arrival, but every chunk is a step on every
-// rank that gathers it.
-constexpr int64_t kMaxChosenChunks = 16, kMaxGroupChunks = 64;
+// More chunks leave less to do after the last arrival, but every chunk is a step on every rank that
+// gathers it. A collective multiplies nothing, so its steps are cheaper.
+constexpr int64_t kMaxChosenChunks = 16, kMaxMovedChunks = 32, kMaxGroupChunks = 64;
 // The bytes of the stationary operand that are read from memory while one byte of the other operand
 // arrives: over a link between nodes, and within a node.
 constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
 
+// Smaller blocks of an all-to-all cross between nodes together, because a message costs more than
+// the copy that unites them.
+constexpr int64_t kMinAloneBytes = 16 << 10;
+
 // The operands that travel under a split. Lengths and bytes are those of LargestDemand.
 struct Gathered {
-  bool nothing = true;   // no operand travels
-  bool inputs = false;   // an input travels
-  bool several = false;  // more than one input travels
-  bool result = false;   // C travels
-  bool sums = false;     // ranks add up terms of C
-  bool along_k = false;
-  bool by_rows = false;  // its pieces are rows, not columns
+  bool nothing = true;    // no operand travels
+  bool inputs = false;    // an input travels, or its terms do
+  bool gathers = false;   // ranks receive the largest input, not only its terms
+  bool several = false;   // more than one input travels
+  bool result = false;    // C travels
+  bool shards = false;    // an input travels that is not a sum
+  bool sums = false;      // ranks add up terms
+  bool closes = false;    // terms of an input
+  bool exchange = false;  // only an all-to-all of the result travels
+  bool moved = false;     // the result is moved, not computed
+  bool bundles = false;   // its small chunks can leave a node together
+  bool along_k = false;   // its pieces are slices of K
+  bool by_rows = false;   // its pieces are rows, not columns
   int64_t shard_bytes = 0;
   int64_t length = 0;        // length of a shard in the gathered dimension
   int64_t stationary = 0;    // columns of the other operand at a rank (rows, where B travels)
@@ -108,25 +118,41 @@ void FindPairs(const Topology& topology, const Demand& demand, Gathered& gathere
 
 Gathered GatheredUnder(const Problem& problem, const Topology& topology, const Demands& demands) {
   Gathered gathered;
-  const int64_t inputs = absl::c_count_if(demands.list, [](const Demand& demand) {
-    return demand.travels && demand.consumer == Consumer::kMultiplies;
-  });
-  gathered.inputs = inputs > 0;
-  gathered.several = inputs > 1;
+  std::set<Operand> inputs;
+  for (const Demand& demand : demands.list)
+    if (demand.travels && !problem.Writes(demand.operand)) inputs.insert(demand.operand);
+  gathered.inputs = !inputs.empty();
+  gathered.several = inputs.size() > 1;
   gathered.result = demands.result_travels();
   gathered.sums = absl::c_any_of(demands.list, [](const Demand& demand) {
     return demand.travels && demand.consumer == Consumer::kSum;
   });
+  gathered.shards = absl::c_any_of(demands.list, [&](const Demand& demand) {
+    return demand.travels && demand.consumer == Consumer::kMultiplies &&
+           demand.producer == Producer::kShard;
+  });
+  gathered.closes = absl::c_any_of(demands.list, [&](const Demand& demand) {
+    return demand.consumer == Consumer::kSum && !problem.Writes(demand.operand);
+  });
+  gathered.moved = !HasProduct(problem);
+  gathered.exchange =
+      !gathered.inputs && !gathered.sums && IsExchange(problem, topology, demands.result());
   gathered.nothing = !gathered.inputs && !gathered.result;
   if (gathered.nothing) return gathered;
   const Demand& input = LargestDemand(problem, demands);
+  gathered.gathers = input.consumer == Consumer::kMultiplies;
   const Dim outer = OuterDim(problem, input.operand);
-  const Dim cut = input.along_k ? Dim::kK : outer;
+  // Each piece along K reads and writes all of C. Pieces along K therefore pay off only for few
+  // rows.
+  gathered.along_k =
+      input.along_k && absl::c_all_of(input.has, [&](const Block& shard) {
+        return Along(problem, input.operand, shard, outer).size() < 2 * kMinChunkRows;
+      });
+  const Dim cut = gathered.along_k ? Dim::kK : outer;
   gathered.by_rows = IsRows(problem, input.operand, cut);
-  gathered.along_k = input.along_k;
   gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
   for (const Demand& demand : demands.list) {
-    if (demand.consumer == Consumer::kMultiplies && &demand != &input)
+    if (demand.consumer == Consumer::kMultiplies && demand.operand != input.operand)
       gathered.read_again = problem.tensors[demand.operand].name;
   }
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
@@ -138,6 +164,11 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
   }
   for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
     gathered.group = std::max(gathered.group, count.read);
+  if (gathered.exchange && gathered.moved && CountHops(input) <= kMostCountedHops &&
+      gathered.shard_bytes < kMinAloneBytes * gathered.group) {
+    const Algorithm& hierarchical = *FindAlgorithm("hierarchical");
+    gathered.bundles = !Movement(problem, topology, input, hierarchical).bundles().empty();
+  }
   const std::set<int> nodes(topology.node_of_rank.begin(), topology.node_of_rank.end());
   gathered.shared_node = static_cast<int>(nodes.size()) < topology.rank_count();
   // Ranks of one node and one island are never a pair.
@@ -151,9 +182,11 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
 // chunk size. With smaller chunks, a rank forwards a shard before all of it has arrived. `asked`:
 // the pieces of a shard along the other dimension, each of which is cut into chunks.
 int ChooseChunks(const Gathered& gathered, int asked) {
-  return static_cast<int>(std::max<int64_t>(
-      1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, gathered.length / kMinChunkRows,
-                   kMaxGroupChunks / gathered.group / asked, kMaxChosenChunks / asked})));
+  const int64_t rows = gathered.moved ? gathered.length : gathered.length / kMinChunkRows;
+  const int64_t most = gathered.moved ? kMaxMovedChunks : kMaxChosenChunks;
+  return static_cast<int>(
+      std::max<int64_t>(1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, rows,
+                                     kMaxGroupChunks / gathered.group / asked, most / asked})));
 }
 
 // Returns true if fused algorithms lose more time than they save. They hide the gather of an input,
@@ -161,7 +194,7 @@ int ChooseChunks(const Gathered& gathered, int asked) {
 // bytes of it that are read while one byte of the other operand is gathered. Slices of K read
 // different parts of it, each once.
 bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
-  if (!gathered.inputs || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
+  if (!gathered.gathers || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
     return false;
   return gathered.stationary * (gathered.group * chunks - 1) >
          memory_over_gather * gathered.length * (gathered.group - 1);
@@ -193,6 +226,16 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
                                 gathered.length, gathered.by_rows ? "rows" : "columns",
                                 gathered.read_again));
   }
+  if (gathered.exchange && (gathered.apart || gathered.in_islands)) {
+    if (gathered.apart && gathered.bundles) {
+      return take(
+          "hierarchical",
+          "some ranks share a node, and a node's small chunks for one rank leave in one message");
+    }
+    return take("direct", "each block goes to one rank");
+  }
+  if (gathered.apart && asked.workspace_shards > 0 && gathered.sums && !gathered.inputs)
+    return take("ring", "each rank adds to one sum at a time, so it needs the least workspace");
   if (gathered.apart) {
     if (gathered.shared_node) {
       return take("hierarchical",
@@ -207,7 +250,7 @@ Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
                 "ranks that exchange blocks share a node, but not all of them can load each "
                 "other's memory");
   }
-  if (gathered.inputs) {
+  if (gathered.shards) {
     return take("peer",
                 "ranks that exchange blocks share a node, and read each other's shards in place");
   }
@@ -236,7 +279,6 @@ absl::Status CheckCounts(const PlanOptions& options) {
 // Refuses options for multiplies in a collective.
 absl::Status CheckForCollective(const Problem& problem, const PlanOptions& options) {
   for (const auto& [asked, name] : {std::pair{options.k_chunks > 1, "pieces along K need"},
-                                    {options.workspace_shards > 0, "a bounded workspace needs"},
                                     {options.carried, "carried sends need"},
                                     {options.transfers_only, "a plan of transfers only needs"}}) {
     if (!asked) continue;
@@ -292,6 +334,17 @@ absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& option
   return split;
 }
 
+// Returns the requested options without the ones that this problem cannot keep.
+PlanOptions KeptOf(const Gathered& gathered, PlanOptions options) {
+  // With two moving operands, or none, chunks are not used in the order of their arrival.
+  if (gathered.inputs ? gathered.several || gathered.result || gathered.closes : !gathered.sums)
+    options.workspace_shards = 0;
+  // A multiply that waits for a sum of another rank must not hold up a send.
+  if (gathered.closes) options.carried = false;
+  if (!gathered.sums) options.partials = DType::kF32;
+  return options;
+}
+
 // Returns the reasons why some requested options are not kept.
 std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& asked,
                                  const Recipe& recipe) {
@@ -306,12 +359,18 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
                         "travels",
                         asked.k_chunks));
   }
+  if (asked.carried && !recipe.carried)
+    reasons.push_back("sends are not carried, because the sum of an input is closed first");
   if (asked.partials != recipe.partials)
     reasons.push_back("partials are f32, because no terms of a sum travel");
   if (asked.workspace_shards > 0 && recipe.workspace_shards == 0) {
     reasons.push_back(
-        "the workspace holds all arrivals, because with more than one moving operand they are not "
-        "used in order");
+        gathered.closes   ? "the workspace holds all arrivals, because the sum of an input is "
+                            "closed first"
+        : gathered.inputs ? "the workspace holds all arrivals, because with more than one moving "
+                            "operand they are not used in order"
+                          : "the workspace is not bounded, because chunks arrive directly in the "
+                            "result's shards");
   }
   return reasons;
 }
@@ -330,6 +389,8 @@ void FitSteps(const Problem& problem, const Topology& topology, const PlanOption
   Recipe serial;
   serial.algorithm = FindAlgorithm("serial");
   serial.split = recipe.split;
+  serial.partials = recipe.partials;
+  serial.transfers_only = recipe.transfers_only;
   if (asked.algorithm == "auto" && !NeedsPlaces(asked) && !AsksForPieces(asked) && !fits(fewer) &&
       fits(serial)) {
     why = {
@@ -361,7 +422,7 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
     return recipe;
   const Algorithm& algorithm = *recipe.algorithm;
   Demands demands = CutDemands(problem, topology, recipe.split, algorithm, recipe.chunks,
-                               recipe.k_chunks, recipe.partials);
+                               recipe.k_chunks, recipe.partials, recipe.workspace_shards > 0);
   for (int Recipe::*pieces : which) {
     while (recipe.*pieces > 1 &&
            CountSteps(problem, topology, demands, algorithm) > kMaxPlanSteps) {
@@ -392,24 +453,23 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         split_text, problem.mesh.ToString()));
   }
   const Gathered gathered = GatheredUnder(problem, topology, DemandsOf(problem, split));
+  const PlanOptions kept = KeptOf(gathered, asked);
   std::vector<std::string> why;
   Recipe recipe = {
-      FindAlgorithm(asked.algorithm), split,         asked.chunks,         asked.k_chunks,
-      asked.workspace_shards,         asked.carried, asked.transfers_only, asked.partials};
+      FindAlgorithm(asked.algorithm), split,        kept.chunks,         kept.k_chunks,
+      kept.workspace_shards,          kept.carried, kept.transfers_only, kept.partials};
   if (asked.algorithm == "auto") {
-    const Choice choice = ChooseAlgorithm(gathered, asked);
+    const Choice choice = ChooseAlgorithm(gathered, kept);
     recipe.algorithm = choice.algorithm;
     if (!gathered.nothing)
       why.push_back(absl::StrFormat("auto takes %s: %s", choice.algorithm->name, choice.why));
   }
   const Algorithm& algorithm = *recipe.algorithm;
-  AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, asked, gathered));
-  // With two moving operands, or none, chunks are not used in the order of their arrival.
-  if (gathered.several || gathered.result || gathered.nothing) recipe.workspace_shards = 0;
+  AGMM_RETURN_IF_ERROR(
+      CheckAlgorithm(algorithm, topology, asked.algorithm == "auto" ? kept : asked, gathered));
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
   int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
   if (!gathered.inputs) recipe.k_chunks = 1;
-  if (!gathered.sums) recipe.partials = DType::kF32;
   // Chunks hide transfers, and shards that are read in place have none to hide.
   if (recipe.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
     const int other = gathered.along_k ? recipe.chunks : recipe.k_chunks;
@@ -420,7 +480,7 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   if (gathered.nothing) {
     if (asked.algorithm == "auto") why.push_back("nothing has to move");
   } else {
-    FitSteps(problem, topology, asked, along, recipe, why);
+    FitSteps(problem, topology, kept, along, recipe, why);
     absl::c_move(NotKept(gathered, asked, recipe), std::back_inserter(why));
     if (recipe.algorithm->name == "serial" && gathered.result &&
         CutDemands(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {

@@ -7,13 +7,71 @@
 namespace agmm {
 namespace {
 
-// `down` hops down the cycle from the source, and then `up` hops up from it.
+// At most `down` hops down the cycle from the source, and then at most `up` hops up from it, each
+// way until the last needer.
 std::vector<Hop> Around(const Spread& spread, int down, int up) {
   const std::vector<Rank> cycle = CycleOf(spread);
   const int size = static_cast<int>(cycle.size());
+  const auto add = [&](int most, const auto& at, std::vector<Hop>& hops) {
+    int count = 0;
+    for (int i = 1; i <= most; ++i)
+      if (std::binary_search(spread.needers.begin(), spread.needers.end(), at(i))) count = i;
+    for (int i = 1; i <= count; ++i) hops.push_back({at(i - 1), at(i), i});
+  };
   std::vector<Hop> hops;
-  for (int i = 1; i <= down; ++i) hops.push_back({cycle[i - 1], cycle[i], i});
-  for (int i = 1; i <= up; ++i) hops.push_back({cycle[(size - i + 1) % size], cycle[size - i], i});
+  add(
+      down, [&](int i) { return cycle[i]; }, hops);
+  add(
+      up, [&](int i) { return cycle[(size - i) % size]; }, hops);
+  return hops;
+}
+
+// The number of ranks of the cycle besides the source.
+int OthersOf(const Spread& spread) {
+  return static_cast<int>(spread.ring == nullptr ? spread.needers.size() : spread.ring->size() - 1);
+}
+
+// In an exchange: inside the source's node first, and then between nodes.
+std::vector<Hop> ThroughOwnNode(const Spread& spread) {
+  const std::vector<int>& node_of = spread.topology.node_of_rank;
+  const auto members = [&](Rank of) {
+    std::vector<Rank> ranks;
+    for (Rank rank : *spread.ring)
+      if (node_of[rank] == node_of[of]) ranks.push_back(rank);
+    return ranks;
+  };
+  const auto index = [](const std::vector<Rank>& ranks, Rank rank) {
+    return static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+  };
+  const std::vector<Rank> own = members(spread.source);
+  const Rank to = spread.needers.front();
+  const int size = static_cast<int>(own.size()), at = index(own, spread.source);
+  const auto below = [&](int other) { return (at - other + size) % size; };
+  if (node_of[to] == node_of[spread.source]) return {{spread.source, to, below(index(own, to))}};
+  const int exit = index(members(to), to) % size;
+  std::vector<Hop> hops;
+  if (exit != at) hops.push_back({spread.source, own[exit], below(exit)});
+  const int nodes = *std::max_element(node_of.begin(), node_of.end()) + 1;
+  hops.push_back({own[exit], to, size + (node_of[spread.source] - node_of[to] + nodes) % nodes});
+  return hops;
+}
+
+// In an exchange: from neighbour to neighbour, along one axis after the other. `axes`: those along
+// which the ranks differ.
+std::vector<Hop> AlongAxes(const Spread& spread, const std::vector<int>& axes) {
+  const Mesh& mesh = spread.mesh;
+  std::vector<Hop> hops;
+  Rank at = spread.source;
+  for (const int axis : axes) {
+    const int size = mesh.axes[axis].size;
+    int stride = 1;
+    for (size_t i = axis + 1; i < mesh.axes.size(); ++i) stride *= mesh.axes[i].size;
+    while (mesh.Coordinate(at, axis) != mesh.Coordinate(spread.needers.front(), axis)) {
+      const Rank next = at + (mesh.Coordinate(at, axis) == 0 ? size - 1 : -1) * stride;
+      hops.push_back({at, next, static_cast<int>(hops.size()) + 1});
+      at = next;
+    }
+  }
   return hops;
 }
 
@@ -32,6 +90,7 @@ void FanOut(Rank from, std::vector<Rank> members, int step, std::vector<Hop>& ho
 std::vector<Rank> CycleOf(const Spread& spread) {
   std::vector<Rank> cycle = spread.needers;
   cycle.push_back(spread.source);
+  if (spread.ring != nullptr) cycle = *spread.ring;
   const std::vector<int>& node = spread.topology.node_of_rank;
   std::sort(cycle.begin(), cycle.end(),
             [&](Rank a, Rank b) { return std::pair(node[a], a) > std::pair(node[b], b); });
@@ -40,18 +99,16 @@ std::vector<Rank> CycleOf(const Spread& spread) {
 }
 
 // The order of the guide "Collective matrix multiplication" of Pallas:MGPU (JAX documentation).
-std::vector<Hop> RingRoute(const Spread& spread) {
-  return Around(spread, static_cast<int>(spread.needers.size()), 0);
-}
+std::vector<Hop> RingRoute(const Spread& spread) { return Around(spread, OthersOf(spread), 0); }
 
 // The order of the TPU guide.
 std::vector<Hop> BidirectionalRingRoute(const Spread& spread) {
-  const int others = static_cast<int>(spread.needers.size());
+  const int others = OthersOf(spread);
   return Around(spread, others - others / 2, others / 2);
 }
 
 std::vector<Hop> SplitRingRoute(const Spread& spread) {
-  const int others = static_cast<int>(spread.needers.size());
+  const int others = OthersOf(spread);
   return spread.piece % 2 == 0 ? Around(spread, others, 0) : Around(spread, 0, others);
 }
 
@@ -65,6 +122,7 @@ std::vector<Hop> DirectRoute(const Spread& spread) {
 
 // The order between and within nodes follows the 2D all-gather GEMM of Triton-distributed.
 std::vector<Hop> HierarchicalRoute(const Spread& spread) {
+  if (spread.ring != nullptr) return ThroughOwnNode(spread);
   const std::vector<int>& node_of = spread.topology.node_of_rank;
   const int own = node_of[spread.source];
   std::map<int, std::vector<Rank>> by_node;
@@ -101,6 +159,7 @@ std::vector<Hop> TorusRoute(const Spread& spread) {
     }
   }
   std::rotate(axes.begin(), axes.begin() + spread.piece % axes.size(), axes.end());
+  if (spread.ring != nullptr) return AlongAxes(spread, axes);
   // Ranks that have the chunk. `position`: the hops along each axis so far, as one number, the
   // first axis fastest. A link takes the hops of an axis one by one, ordered by position.
   struct Reached {

@@ -23,13 +23,16 @@ struct Spread {
   int piece = 0;              // the number of the chunk among the pieces of its shard
   const Mesh& mesh;
   const Topology& topology;
+  // In an exchange, where each chunk has one needer: the ranks through which a chunk may pass,
+  // ascending, with the source and the needer. Null: only ranks that need a chunk send it on.
+  const std::vector<Rank>* ring = nullptr;
 };
 
 // Returns hops that reach each needer once; each hop starts at the source or at a rank that an
 // earlier hop reaches.
 using Route = std::vector<Hop> (*)(const Spread& spread);
 
-// From neighbour to neighbour, downwards.
+// From neighbour to neighbour, downwards, until the last needer.
 std::vector<Hop> RingRoute(const Spread& spread);
 // Half of the ranks are reached from above and half from below, so that the last of P is reached
 // after P/2 hops.
@@ -38,10 +41,12 @@ std::vector<Hop> BidirectionalRingRoute(const Spread& spread);
 std::vector<Hop> SplitRingRoute(const Spread& spread);
 // To each of the others, nearest below first.
 std::vector<Hop> DirectRoute(const Spread& spread);
-// To the rank of the same index on each other node, and from there to the others of that node.
+// To the rank of the same index on each other node, and from there to the others of that node. In
+// an exchange: to the rank of the source's node that has the index of the needer, and from there to
+// the needer, so that all chunks of a node for one needer leave from one rank.
 std::vector<Hop> HierarchicalRoute(const Spread& spread);
-// Along one mesh axis after the other. The two pieces of a chunk begin with different axes, so that
-// the links of two axes work at once.
+// Along one mesh axis after the other, in an exchange from neighbour to neighbour. The two pieces
+// of a chunk begin with different axes, so that the links of two axes work at once.
 std::vector<Hop> TorusRoute(const Spread& spread);
 
 // Returns the hops backwards, the last hop first, with steps mirrored between the first and the
@@ -49,8 +54,8 @@ std::vector<Hop> TorusRoute(const Spread& spread);
 // other rank sends once, after it has received everything. Reversed(Reversed(hops)) equals `hops`.
 std::vector<Hop> Reversed(std::vector<Hop> hops);
 
-// Returns the source and the needers as a cycle, downwards from the source and node by node, so
-// that a ring enters each node once.
+// Returns the ranks of `ring` (null: the source and the needers) as a cycle: downwards from the
+// source and node by node, so that the cycle enters each node once.
 std::vector<Rank> CycleOf(const Spread& spread);
 
 }  // namespace agmm

@@ -110,19 +110,7 @@ std::vector<int> SummedAxes(const Problem& problem, const Split& split) {
 }
 
 absl::Status CheckSplit(const Problem& problem, const Split& split) {
-  const Product& product = TheProduct(problem);
-  for (const Operand input : {product.a, product.b}) {
-    const Tensor& tensor = problem.tensors[input];
-    if (OpenParts(problem.mesh, tensor) == 1) continue;
-    Tensor closed = tensor;
-    closed.name += "2";
-    closed.sharding.open.clear();
-    return absl::UnimplementedError(absl::StrFormat(
-        "%s has an open sum, and a product takes only closed ones; close it first with a job of "
-        "its own: %s -> %s",
-        tensor.name, ToString(problem.mesh, tensor), ToString(problem.mesh, closed)));
-  }
-  const Tensor& c = problem.tensors[product.c];
+  const Tensor& c = problem.tensors[TheProduct(problem).c];
   if (OpenParts(problem.mesh, c) == 1) return absl::OkStatus();
   const Dimension k = DimensionOf(problem, Dim::kK);
   if (const int parts = OpenParts(problem.mesh, c); k.size < parts) {
@@ -196,26 +184,36 @@ SplitCost CostOf(const Problem& problem, const Split& split) {
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
     const LocalProduct& part = work.parts[rank];
     int64_t kept = 0;
+    int64_t terms = 0;  // of inputs whose sum is closed first
     for (Operand input : {product.a, product.b}) {
-      kept += MissingBytes(problem, NeededBlock(problem, input, part),
-                           ShardBlock(problem, input, rank));
+      const Block needed = NeededBlock(problem, input, part);
+      const Block held = ShardBlock(problem, input, rank);
+      const int parts = OpenParts(problem.mesh, problem.tensors[input]);
+      kept += MissingBytes(problem, needed, held);
+      if (parts == 1 || held.empty()) continue;
+      // Ranks sum equal parts of what they hold, and gather the others of what they need.
+      const int64_t summed = CeilDiv(held.rows.size() * held.cols.size(), parts);
+      terms += (parts - 1) * summed * SizeOf(DType::kF32);
+      kept += std::max<int64_t>(0, Bytes(problem, Intersect(needed, held)) -
+                                       summed * SizeOf(problem.tensors[input].dtype));
     }
     const Block made = NeededBlock(problem, product.c, part),
                 wanted = ShardBlock(problem, product.c, rank);
-    int64_t into = kept + MissingBytes(problem, wanted, made);
+    int64_t into = kept + terms + MissingBytes(problem, wanted, made);
     // C that belongs to other ranks is made outside the shard.
     int64_t beside = MissingBytes(problem, made, wanted);
     if (parts_of_a_sum > 1) {
       const int64_t elements = made.empty() ? 0 : made.rows.size() * made.cols.size();
       const int64_t summed = CeilDiv(elements, parts_of_a_sum);
       const int64_t summed_bytes = summed * SizeOf(problem.tensors[product.c].dtype);
-      into = kept + (parts_of_a_sum - 1) * summed * SizeOf(DType::kF32) + Bytes(problem, wanted) -
+      into = kept + terms + (parts_of_a_sum - 1) * summed * SizeOf(DType::kF32) +
+             Bytes(problem, wanted) -
              std::min(summed_bytes, Bytes(problem, Intersect(wanted, made)));
       beside = part.empty() ? 0 : elements * SizeOf(DType::kF32);
     }
     cost.busiest_bytes = std::max(cost.busiest_bytes, into);
     cost.moved_bytes += into;
-    cost.memory_bytes = std::max(cost.memory_bytes, kept + beside);
+    cost.memory_bytes = std::max(cost.memory_bytes, kept + terms + beside);
     if (!part.empty()) {
       const double flops = 2.0 * part.m.size() * part.n.size() * part.k.size();
       cost.flops = std::max(cost.flops, static_cast<int64_t>(std::min(flops, 4e18)));

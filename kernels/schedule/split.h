@@ -35,8 +35,8 @@ bool KeepsK(const Problem& problem);
 // K, without those along which C leaves its sum open.
 std::vector<int> SummedAxes(const Problem& problem, const Split& split);
 
-// Checks that a product can be computed by `split`: that no input has an open sum, and that each
-// rank gets a part of a sum that C leaves open. Errors: UNIMPLEMENTED, INVALID_ARGUMENT.
+// Checks that a product can be computed by `split`: that each rank gets a part of a sum that C
+// leaves open. Errors: INVALID_ARGUMENT.
 absl::Status CheckSplit(const Problem& problem, const Split& split);
 
 // The part of the product of one rank. May be empty.

@@ -31,9 +31,9 @@ std::string Terms::ToString() const {
   });
 }
 
-Terms AllTerms(const Problem& problem) {
-  if (HasProduct(problem)) return Terms({0, ShapeOf(problem).k});
-  return Terms({0, OpenParts(problem.mesh, problem.tensors[TheCollective(problem).from])});
+Terms AllTerms(const Problem& problem, Operand operand) {
+  if (HasProduct(problem) && problem.Writes(operand)) return Terms({0, ShapeOf(problem).k});
+  return Terms({0, OpenParts(problem.mesh, problem.tensors[SourceOf(problem, operand)])});
 }
 
 }  // namespace agmm

@@ -8,8 +8,9 @@
 
 namespace agmm {
 
-// A set of terms of one element of the result, by index: in a product, the index along K; in a
-// collective, the position along the axes along which the sum of the source is open.
+// A set of terms of one element, by index. Of the result of a product: the index along K. Of an
+// input or of the result of a collective: the position along the axes along which the sum of the
+// input is open.
 class Terms {
  public:
   Terms() = default;
@@ -26,7 +27,8 @@ class Terms {
   std::vector<Range> ranges_;  // disjoint, ascending, and merged where they meet
 };
 
-// Returns the terms whose sum is an element of the result.
-Terms AllTerms(const Problem& problem);
+// Returns the terms whose sum is an element of an operand: the result, or an input with an open
+// sum.
+Terms AllTerms(const Problem& problem, Operand operand);
 
 }  // namespace agmm

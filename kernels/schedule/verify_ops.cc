@@ -55,6 +55,10 @@ class StepCheck {
   bool IsRank(Rank rank) const {
     return rank >= 0 && rank < static_cast<int>(schedule_.ranks.size());
   }
+  // Returns true for the result and for inputs with an open sum.
+  bool IsSum(Operand operand) const {
+    return problem_.Writes(operand) || OpenParts(problem_.mesh, problem_.tensors[operand]) > 1;
+  }
 
   // An error that begins with the step's name.
   template <typename... Args>
@@ -165,9 +169,9 @@ class StepCheck {
         return Fail("%s ends at byte %d; the workspace has %d", PlacedName(problem_, block, place),
                     footprint.end(), schedule_.workspace_bytes);
       }
-      // Only the result may have another dtype, because its partial sums are kept here.
+      // Only a sum may have another dtype, because its partial sums are kept here.
       const DType dtype = problem_.tensors[block.operand].dtype;
-      if (place.dtype != dtype && !problem_.Writes(block.operand)) {
+      if (place.dtype != dtype && !IsSum(block.operand)) {
         return Fail("%s is %s; the operand is %s", PlacedName(problem_, block, place),
                     Name(place.dtype), Name(dtype));
       }
@@ -316,9 +320,9 @@ class StepCheck {
   }
 
   absl::Status CheckOp(const Reduce& reduce) const {
-    if (!problem_.Writes(reduce.c.operand)) {
-      return Fail("reduces %s, but only %s may be reduced", BlockName(problem_, reduce.c),
-                  OperandText(problem_, ResultOf(problem_)));
+    if (!IsSum(reduce.c.operand)) {
+      return Fail("reduces %s, but only %s and inputs with an open sum may be reduced",
+                  BlockName(problem_, reduce.c), OperandText(problem_, ResultOf(problem_)));
     }
     if (reduce.from.empty() || reduce.from.size() > kMostTerms) {
       return Fail("adds up %d places; a reduction adds up 1 to %d", reduce.from.size(), kMostTerms);
@@ -346,20 +350,12 @@ class StepCheck {
 class Contents {
  public:
   Contents(const Problem& problem, const Schedule& schedule)
-      : problem_(problem),
-        schedule_(schedule),
-        all_terms_(AllTerms(problem)),
-        unit_(HasProduct(problem) ? "K" : "parts") {}
+      : problem_(problem), schedule_(schedule), all_terms_(AllTerms(problem, ResultOf(problem))) {}
 
   absl::Status Check(const Order& order) {
     // Only inputs are known at first, because no read may find contents of the previous epoch.
     for (Rank rank = 0; rank < static_cast<int>(schedule_.ranks.size()); ++rank) {
       for (Operand operand : problem_.Inputs()) {
-        if (IsOpen(operand) && HasProduct(problem_)) {
-          return absl::FailedPreconditionError(
-              absl::StrFormat("the sum of %s is open, and no step closes it",
-                              ToString(problem_.mesh, problem_.tensors[operand])));
-        }
         Block shard = ShardBlock(problem_, operand, rank);
         if (shard.empty()) continue;
         const Place place = ResidentPlace(problem_, shard, rank);
@@ -377,6 +373,11 @@ class Contents {
   }
 
  private:
+  // The unit in which the terms of an operand are counted.
+  const char* Unit(Operand operand) const {
+    return HasProduct(problem_) && problem_.Writes(operand) ? "K" : "parts";
+  }
+
   // Returns true if ranks hold only parts of the sum of this operand.
   bool IsOpen(Operand operand) const {
     return OpenParts(problem_.mesh, problem_.tensors[operand]) > 1;
@@ -428,10 +429,10 @@ class Contents {
   }
 
   std::string Name(const Region& region) const {
-    return absl::StrCat(PlacedName(problem_, region.block, region.place),
-                        region.finished ? ", finished" : "",
-                        region.terms.empty() ? "" : absl::StrCat(", summed over ", unit_, " "),
-                        region.terms.ToString());
+    return absl::StrCat(
+        PlacedName(problem_, region.block, region.place), region.finished ? ", finished" : "",
+        region.terms.empty() ? "" : absl::StrCat(", summed over ", Unit(region.block.operand), " "),
+        region.terms.ToString());
   }
 
   absl::Status Write(Region region) {
@@ -440,8 +441,9 @@ class Contents {
       region.finished |=
           IsOpen(region.place.buffer) || (!HasProduct(problem_) && region.terms.empty());
       if (!region.finished) {
-        return Fail("writes a sum over %s %s to %s, where finished elements belong", unit_,
-                    region.terms.ToString(), PlacedName(problem_, region.block, region.place));
+        return Fail("writes a sum over %s %s to %s, where finished elements belong",
+                    Unit(region.block.operand), region.terms.ToString(),
+                    PlacedName(problem_, region.block, region.place));
       }
       if (const Region* other = At(region.place).FindOther(region.block, region.place, true)) {
         return Fail("writes %s, which is already there (%s)",
@@ -453,10 +455,10 @@ class Contents {
   }
 
   absl::Status Finish(const Block& c, const Terms& terms, const Place& out) {
-    if (IsOpen(c.operand)) return Write({c, out, terms, true});
-    if (terms != all_terms_) {
-      return Fail("finishes %s with %s %s of %s only", BlockName(problem_, c), unit_,
-                  terms.ToString(), all_terms_.ToString());
+    if (problem_.Writes(c.operand) && IsOpen(c.operand)) return Write({c, out, terms, true});
+    if (const Terms all = AllTerms(problem_, c.operand); terms != all) {
+      return Fail("finishes %s with %s %s of %s only", BlockName(problem_, c), Unit(c.operand),
+                  terms.ToString(), all.ToString());
     }
     return Write({c, out, {}, true});
   }
@@ -473,10 +475,20 @@ class Contents {
     return absl::OkStatus();
   }
 
-  absl::Status Run(const Multiply& m) {
+  // Reads an input of a product: elements whose sum is closed.
+  absl::Status ReadClosed(const Block& block, const Place& place) {
     std::vector<Region> pieces;
-    AGMM_RETURN_IF_ERROR(Read(m.a, m.a_place, pieces));
-    AGMM_RETURN_IF_ERROR(Read(m.b, m.b_place, pieces));
+    AGMM_RETURN_IF_ERROR(Read(block, place, pieces));
+    const auto open =
+        absl::c_find_if(pieces, [](const Region& piece) { return !piece.terms.empty(); });
+    if (open == pieces.end()) return absl::OkStatus();
+    return Fail("multiplies %s, but finds %s; close the sum first",
+                PlacedName(problem_, block, place), Name(*open));
+  }
+
+  absl::Status Run(const Multiply& m) {
+    AGMM_RETURN_IF_ERROR(ReadClosed(m.a, m.a_place));
+    AGMM_RETURN_IF_ERROR(ReadClosed(m.b, m.b_place));
     Terms& on_chip = on_chip_[{rank_, schedule_.ranks[rank_][step_].lane}];
     Terms terms;
     if (m.accumulate) {
@@ -504,8 +516,9 @@ class Contents {
       Terms more;
       AGMM_RETURN_IF_ERROR(ReadSum(reduce.c, from, more));
       if (!sum.Add(more)) {
-        return Fail("adds a sum over %s %s to a sum over %s %s; each slice counts once", unit_,
-                    more.ToString(), unit_, sum.ToString());
+        const char* const unit = Unit(reduce.c.operand);
+        return Fail("adds a sum over %s %s to a sum over %s %s; each slice counts once", unit,
+                    more.ToString(), unit, sum.ToString());
       }
     }
     return reduce.finish ? Finish(reduce.c, sum, reduce.out) : Write({reduce.c, *reduce.acc, sum});
@@ -552,7 +565,7 @@ class Contents {
             return absl::FailedPreconditionError(absl::StrFormat(
                 "rank %d ends with %s %s in %s, and the ranks before it with %s %s; each term "
                 "counts once",
-                rank, unit_, part.terms.ToString(), BlockName(problem_, piece.block), unit_,
+                rank, Unit(c), part.terms.ToString(), BlockName(problem_, piece.block), Unit(c),
                 piece.terms.ToString()));
           }
           added.push_back(piece);
@@ -565,7 +578,7 @@ class Contents {
         if (piece.terms == all_terms_) continue;
         return absl::FailedPreconditionError(absl::StrFormat(
             "the parts of the open sum %s have %s %s of %s only", BlockName(problem_, piece.block),
-            unit_, piece.terms.ToString(), all_terms_.ToString()));
+            Unit(c), piece.terms.ToString(), all_terms_.ToString()));
       }
     }
     return absl::OkStatus();
@@ -573,9 +586,8 @@ class Contents {
 
   const Problem& problem_;
   const Schedule& schedule_;
-  const Terms all_terms_;
-  const char* const unit_;  // of terms
-  Rank rank_ = 0;           // of the current step
+  const Terms all_terms_;  // of the result
+  Rank rank_ = 0;          // of the current step
   int step_ = 0;
   std::map<std::pair<Rank, Buffer>, Regions> buffers_;
   std::map<std::pair<Rank, int>, Terms> on_chip_;  // by rank and lane

@@ -180,8 +180,11 @@ TEST(CudaProgram, AChainOfSumsStaysOnChipInF32AndIsConvertedOnce) {
 TEST(CudaProgram, ALaneThatWaitsForAnotherLaneSkipsTheWaitForTheLastEpoch) {
   using testing::Each, testing::ElementsAre;
   const auto gather = Program(kGather, "ring", 4, 1, DType::kF32).value();
-  EXPECT_THAT(gather.relays, ElementsAre(false, false, true, true, true, true, true));
-  EXPECT_THAT(gather.begins, ElementsAre(true, true, false, false, false, false, false));
+  // The second lane sends the rank's shard of B. The others forward shards, or send and forward
+  // blocks of C.
+  EXPECT_THAT(gather.relays, ElementsAre(false, false, true, true, true, true, true, true, true));
+  EXPECT_THAT(gather.begins,
+              ElementsAre(true, true, false, false, false, false, false, false, false));
   // The first lane multiplies, and the others copy C to the other ranks.
   const auto copied =
       Program("A[M_x, K] * B[K, N] -> C[M, N]", "direct", 4, 1, DType::kF32).value();

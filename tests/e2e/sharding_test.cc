@@ -80,6 +80,13 @@ class Shardings : public ::testing::TestWithParam<int> {
     *whole = MatrixProduct(p, q);
   }
 
+  static bool HasOpenInput(const Problem& problem) {
+    const std::vector<Operand> inputs = problem.Inputs();
+    return std::any_of(inputs.begin(), inputs.end(), [&](Operand input) {
+      return OpenParts(problem.mesh, problem.tensors[input]) > 1;
+    });
+  }
+
   // Reads the result of a job. If its sum is open, another job closes it.
   void Get(std::string name, const Problem& problem, TestMatrix* whole) {
     const Tensor& tensor = problem.tensors[ResultOf(problem)];
@@ -127,6 +134,9 @@ TEST_P(Shardings, AreExact) {
       SCOPED_TRACE(plan.name);
       const Problem& problem = plan.problem;
       const Operand result = ResultOf(problem);
+      // Sums of open inputs, which are products themselves, are too large to be exact in f16.
+      if (plan.options.partials == DType::kF16 && HasProduct(problem) && HasOpenInput(problem))
+        continue;
       const std::string id = absl::StrCat(number_++);
       std::map<std::string, std::string> tensors;
       for (const Tensor& tensor : problem.tensors) tensors[tensor.name] = tensor.name + id;

@@ -30,7 +30,10 @@ SPECS = [
     ("A[M_xyz, K] * B[K, N_z] -> C[M_y, N_z]", "x=2,y=2,z=2"),
     ("A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=16"),
     ("A[M_xy, K] * B[K, N_y] -> C[M_x, N_y]", "x=4,y=4"),
-    # Sums that stay open, and collectives.
+    # Sums that are open in an input, sums that stay open, and collectives.
+    ("A[M, K]{U_x} * B[K, N] -> C[M_x, N]", "x=4"),
+    ("A[M_y, K]{U_x} * B[K, N_x] -> C[M, N_x]", "x=2,y=2"),
+    ("A[M, K_y] * B[K_y, N]{U_x} -> C[M, N]", "x=2,y=2"),
     ("A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "x=3"),
     ("A[M_y, K_x] * B[K_x, N] -> C[M, N_y]{U_x}", "x=2,y=2"),
     ("A[M, K_xy] * B[K_xy, N] -> C[M, N]{U_x}", "x=2,y=3"),

@@ -20,6 +20,13 @@ bool Matches(const Strategy::Rule& rule, const TaskId& id) {
          (rule.any_epoch || rule.id.epoch == id.epoch);
 }
 
+std::vector<float> SumOf(const std::vector<std::vector<float>>& parts) {
+  std::vector<float> sum(parts.front().size(), 0);
+  for (const std::vector<float>& part : parts)
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += part[i];
+  return sum;
+}
+
 }  // namespace
 
 int64_t Priority(const Strategy& strategy, const TaskId& id) {
@@ -48,13 +55,12 @@ Interleaver::Interleaver(const Problem& problem, const Schedule& schedule, int e
         for (float& value : part) value = static_cast<float>(1 + random() % 400);
       }
     }
-    values.result.resize(m * n, 0);
     if (!HasProduct(problem)) {
-      for (const Matrix& part : values.inputs.at(TheCollective(problem).from))
-        for (int64_t i = 0; i < m * n; ++i) values.result[i] += part[i];
+      values.result = SumOf(values.inputs.at(TheCollective(problem).from));
       continue;
     }
-    const Matrix &a = values.inputs.at(kA).front(), &b = values.inputs.at(kB).front();
+    values.result.resize(m * n, 0);
+    const Matrix a = SumOf(values.inputs.at(kA)), b = SumOf(values.inputs.at(kB));
     for (int64_t i = 0; i < m; ++i) {
       for (int64_t j = 0; j < n; ++j) {
         for (int64_t l = 0; l < k; ++l) values.result[i * n + j] += a[i * k + l] * b[l * n + j];

@@ -365,7 +365,9 @@ class Simulation:
 
     def found(self, epoch, block, place):
         values = self.read(block, place)
-        demand((values == self.part(epoch, block)).all(), block, "is not at", place)
+        parts, _ = self.plan.open_part(place["rank"], block["operand"])
+        whole = sum(self.part(epoch, block, part) for part in range(parts))
+        demand((values == whole).all(), block, "is not at", place)
         return values
 
     def multiply(self, rank, epoch, step):

@@ -31,9 +31,9 @@ TEST(Choice, OfPiecesStaysWithinWhatDaemonsPlan) {
   const Problem problem = On64By8("A[M_x, K_y] * B[K, N_x] -> C[M, N_x]");
   const Topology topology = MakeTopology(512, 64);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {}).value();
-  EXPECT_EQ(OptionsOf(problem, resolved.recipe), (PlanOptions{"hierarchical", 1, 2, "M=x,N=y"}));
+  EXPECT_EQ(OptionsOf(problem, resolved.recipe), (PlanOptions{"hierarchical", 1, 1, "M=x,N=y"}));
   EXPECT_THAT(resolved.why,
-              HasSubstr("pieces along K: 2, not 8, because daemons plan at most 131072 steps"));
+              HasSubstr("pieces of a shard: 1, not 8, because daemons plan at most 131072 steps"));
   EXPECT_LE(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
@@ -51,8 +51,8 @@ TEST(Choice, TakesOnePieceIfEvenOneHasTooManySteps) {
                               .value();
   const Topology topology = MakeTopology(1024, 128);
   const ResolvedOptions resolved = ResolveOptions(problem, topology, {"ring"}).value();
-  EXPECT_EQ(resolved.recipe.k_chunks, 1);
-  EXPECT_THAT(resolved.why, HasSubstr("pieces along K: 1, not 8, because daemons plan at most"));
+  EXPECT_EQ(resolved.recipe.chunks, 1);
+  EXPECT_THAT(resolved.why, HasSubstr("pieces of a shard: 1, not 8, because daemons plan at most"));
   EXPECT_GT(StepsOf(problem, topology, resolved), kMaxPlanSteps);
 }
 
@@ -63,6 +63,22 @@ TEST(Choice, OfPiecesCountsThoseRequestedAlongK) {
   };
   EXPECT_EQ(resolve(0), (PlanOptions{"direct", 8, 1, "N=x"}));
   EXPECT_EQ(resolve(4), (PlanOptions{"direct", 2, 4, "N=x"}));
+}
+
+TEST(Choice, IsNotMadeByAnOptionThatCannotBeKept) {
+  for (const auto& [spec, reason] :
+       {std::pair("A[M, K]{U_x} * B[K, N] -> C[M, N]",
+                  "the workspace holds all arrivals, because the sum of an input is closed first"),
+        {"A[M_x, K] -> B[M, K]",
+         "the workspace is not bounded, because chunks arrive directly in the result's shards"}}) {
+    SCOPED_TRACE(spec);
+    PlanOptions options;
+    options.workspace_shards = 2;
+    const Problem problem = MakeProblem(4, {64, 64, 64}, DType::kBF16, spec);
+    const ResolvedOptions resolved = ResolveOptions(problem, MakeTopology(4, 1), options).value();
+    EXPECT_EQ(resolved.recipe.algorithm->name, "peer");
+    EXPECT_THAT(resolved.why, HasSubstr(reason));
+  }
 }
 
 // Along M and N at once, each piece of one would be multiplied by each piece of the other.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <numeric>
 #include <random>
 #include <set>
 #include <tuple>
@@ -89,6 +90,46 @@ TEST(Routes, ReversedSendFromEachRankOnceBehindAllThatItReceives) {
     EXPECT_EQ(sent.size(), spread.needers.size());
     EXPECT_FALSE(sent.count(spread.source));
   });
+}
+
+// In an all-to-all, a chunk passes from rank to rank to its needer. Backwards, the same hops take a
+// chunk from there to the source, so the reverse of an all-to-all is an all-to-all.
+TEST(Routes, OfAnAllToAllLeadToTheNeederAndBackwardsToTheSource) {
+  const auto expect_path = [](const std::vector<Hop>& hops, Rank from, Rank to) {
+    ASSERT_FALSE(hops.empty());
+    int step = 0;
+    Rank at = from;
+    for (const Hop& hop : hops) {
+      EXPECT_EQ(hop.from, at);
+      EXPECT_GT(hop.step, step);
+      at = hop.to;
+      step = hop.step;
+    }
+    EXPECT_EQ(at, to);
+  };
+  for (const char* text : {"x=3", "x=8", "x=4,y=3", "x=2,y=3,z=2"}) {
+    const Mesh mesh = ParseMesh(text).value();
+    std::vector<Rank> ring(mesh.size());
+    std::iota(ring.begin(), ring.end(), 0);
+    for (const int devices : {1, 3, mesh.size()}) {
+      const int nodes = (mesh.size() + devices - 1) / devices;
+      const Topology topology = UniformTopology(mesh.size(), nodes, devices).value();
+      for (const Algorithm& algorithm : Algorithms()) {
+        for (Rank source = 0; source < mesh.size(); ++source) {
+          for (Rank to = 0; to < mesh.size(); ++to) {
+            if (to == source) continue;
+            SCOPED_TRACE(absl::StrCat(algorithm.name, " over ", text, ", ", devices,
+                                      " devices a node, from rank ", source, " to ", to));
+            const Spread spread = {source, {to},     1,
+                                   mesh,   topology, algorithm.passes_on ? &ring : nullptr};
+            const std::vector<Hop> hops = algorithm.route(spread);
+            expect_path(hops, source, to);
+            expect_path(Reversed(hops), to, source);
+          }
+        }
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -63,25 +63,32 @@ void ExpectGatherAlone(const ShardedPlan& plan) {
   }
 }
 
-// Checks that every arrival at a rank is multiplied there, unless an operand is multiplied as one
-// block.
+// Checks that every arrival at a rank is multiplied there, sent on or added to a sum, unless an
+// operand is multiplied as one block.
 void ExpectAllArrivalsUsed(const ShardedPlan& plan, const Schedule& schedule) {
   if (FindAlgorithm(plan.options.algorithm)->arrivals == Arrivals::kContiguous) return;
-  const auto multiplies = [&](Rank rank, const Block& block) {
-    return std::any_of(schedule.ranks[rank].begin(), schedule.ranks[rank].end(),
-                       [&](const Step& step) {
-                         const auto* multiply = std::get_if<Multiply>(&step.op);
-                         if (multiply == nullptr) return false;
-                         const Block& read = block.operand == kA ? multiply->a : multiply->b;
-                         return !Intersect(read, block).empty();
-                       });
+  const auto uses = [&](Rank rank, const Block& block, const Place& at) {
+    const auto uses = [&](const Step& step) {
+      if (const auto* multiply = std::get_if<Multiply>(&step.op)) {
+        const Block& read = block.operand == kA ? multiply->a : multiply->b;
+        return !Intersect(read, block).empty();
+      }
+      bool used = false;
+      if (std::holds_alternative<Transfer>(step.op) || std::holds_alternative<Reduce>(step.op)) {
+        ForEachPlace(step.op, [&](const Block&, const Place& place, Use use) {
+          used |= use == Use::kRead && place == at;
+        });
+      }
+      return used;
+    };
+    return std::any_of(schedule.ranks[rank].begin(), schedule.ranks[rank].end(), uses);
   };
   for (const std::vector<Step>& steps : schedule.ranks) {
     for (const Step& step : steps) {
       const auto* transfer = std::get_if<Transfer>(&step.op);
       if (transfer == nullptr || plan.problem.Writes(transfer->block.operand)) continue;
       for (const Place& to : transfer->to)
-        EXPECT_TRUE(multiplies(to.rank, transfer->block))
+        EXPECT_TRUE(uses(to.rank, transfer->block, to))
             << PlacedName(plan.problem, transfer->block, to);
     }
   }

@@ -6,8 +6,10 @@
 
 namespace agmm::test {
 
-const std::vector<ShardedCase>& ShardedCases() {
-  static const auto* const all = new std::vector<ShardedCase>{
+namespace {
+
+std::vector<ShardedCase> Products() {
+  return {
       {"A[M, K] * B[K, N] -> C[M, N]", "x=3"},
       {"A[M_x, K] * B[K, N] -> C[M_x, N]", "x=3"},
       {"A[M, K] * B[K, N] -> C[M, N_x]", "x=4"},
@@ -45,11 +47,22 @@ const std::vector<ShardedCase>& ShardedCases() {
       {"A[M_xz, K] * B[K, N_y] -> C[M_x, N_y]", "x=2,y=2,z=2"},
       {"A[M_x, K_y] * B[K, N_z] -> C[M, N_z]", "x=2,y=2,z=2"},
       {"A[M_xyz, K] * B[K, N_z] -> C[M_y, N_z]", "x=2,y=2,z=2"},
+      // The sum of an input is open.
+      {"A[M, K]{U_x} * B[K, N] -> C[M_x, N]", "x=4"},
+      {"A[M, K]{U_x} * B[K, N_x] -> C[M, N_x]", "x=3"},
+      {"A[M_y, K]{U_x} * B[K, N_x] -> C[M, N_x]", "x=2,y=2"},
+      {"A[M, K_y] * B[K_y, N]{U_x} -> C[M, N]", "x=2,y=2"},
+      {"A[M, K]{U_x} * B[K, N]{U_y} -> C[M, N_y]{U_x}", "x=2,y=2"},
       // C leaves its sum open.
       {"A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "x=3"},
       {"A[M, K] * B[K, N] -> C[M_y, N]{U_x}", "x=2,y=2"},
       {"A[M_y, K_x] * B[K_x, N] -> C[M, N_y]{U_x}", "x=2,y=2"},
       {"A[M, K_xy] * B[K_xy, N] -> C[M, N]{U_x}", "x=2,y=3"},
+  };
+}
+
+std::vector<ShardedCase> Collectives() {
+  return {
       // All-gather, reduce-scatter, all-reduce, all-to-all.
       {"A[M_x, K] -> B[M, K]", "x=4"},
       {"A[M, K_x] -> B[M, K]", "x=3"},
@@ -68,11 +81,22 @@ const std::vector<ShardedCase>& ShardedCases() {
       {"A[M, K]{U_x}:bf16 -> B[M_x, K]:f32", "x=3"},
       {"A[M, K]{U_x}:f32 -> B[M, K_x]:bf16", "x=3"},
       {"A[M, K]{U_x} -> B[M, K]", "x=2,y=2"},
+      {"A[M, K]{U_x} -> B[M_y, K]", "x=2,y=2"},
       {"A[M, K]{U_xy} -> B[M_x, K]", "x=2,y=2"},
       // The sum stays open, in part or in other shards.
       {"A[M, K]{U_xy} -> B[M_y, K]{U_x}", "x=2,y=2"},
       {"A[M_y, K]{U_x} -> B[M, K]{U_x}", "x=2,y=3"},
   };
+}
+
+}  // namespace
+
+const std::vector<ShardedCase>& ShardedCases() {
+  static const auto* const all = [] {
+    auto* const cases = new std::vector<ShardedCase>(Products());
+    for (const ShardedCase& one : Collectives()) cases->push_back(one);
+    return cases;
+  }();
   return *all;
 }
 

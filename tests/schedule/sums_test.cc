@@ -49,8 +49,8 @@ TEST(Sums, AReduceScatterSendsTheTermsOfAllOtherBlocks) {
 
 TEST(Sums, AnAllReduceSendsAReduceScatterAndAnAllGather) {
   for (const int ranks : {2, 3, 4, 8}) {
-    const Problem problem = MakeProblem(ranks, {16, 24 * ranks, 64}, DType::kBF16, kAllReduce);
-    const int64_t elements = 16 * 24 * ranks * (ranks - 1) / ranks;
+    const Problem problem = MakeProblem(ranks, {128, 160 * ranks, 64}, DType::kBF16, kAllReduce);
+    const int64_t elements = 128 * 160 * ranks * (ranks - 1) / ranks;
     for (const char* algorithm : kBalancedRoutes) {
       SCOPED_TRACE(absl::StrCat(algorithm, " ", ranks));
       const Topology topology = MakeTopology(ranks, ranks);
@@ -66,7 +66,7 @@ TEST(Sums, AnAllReduceSendsAReduceScatterAndAnAllGather) {
 // Half of the bytes, rounded once for each hop.
 TEST(Sums, TermsMayTravelRounded) {
   for (const char* spec : {kReduceScatter, kAllReduce}) {
-    const Problem problem = MakeProblem(4, {16, 96, 64}, DType::kF32, spec);
+    const Problem problem = MakeProblem(4, {64, 384, 64}, DType::kF32, spec);
     const Topology topology = MakeTopology(4, 4);
     for (const char* algorithm : kBalancedRoutes) {
       SCOPED_TRACE(absl::StrCat(spec, " ", algorithm));
@@ -74,7 +74,7 @@ TEST(Sums, TermsMayTravelRounded) {
       const std::vector<int64_t> wide = SentBytes(topology, Proved(problem, topology, options));
       options.partials = DType::kBF16;
       const Schedule schedule = Proved(problem, topology, options);
-      const int64_t terms = 16 * 96 * 3 / 4 * SizeOf(DType::kF32);
+      const int64_t terms = 64 * 384 * 3 / 4 * SizeOf(DType::kF32);
       std::vector<int64_t> expected;
       for (const int64_t bytes : wide) expected.push_back(bytes - terms / 2);
       EXPECT_EQ(SentBytes(topology, schedule), expected);
@@ -95,6 +95,49 @@ TEST(Sums, TermsMayTravelRounded) {
   EXPECT_EQ(resolved.recipe.partials, DType::kF32);
   EXPECT_THAT(resolved.why,
               testing::HasSubstr("partials are f32, because no terms of a sum travel"));
+}
+
+// On a ring, a rank adds its terms to one sum at a time: it has room for the sum that arrives and
+// for the next one, and for its own terms of both.
+TEST(Sums, ABoundedWorkspaceHasRoomForTermsInTurn) {
+  struct {
+    const char* spec;
+    const char* split;
+    int all, bounded;  // shards of terms
+  } const kForms[] = {
+      {kReduceScatter, "K=x", 7 + 8, 2 + 2},
+      // The terms of a collective are in its source, and the first of its sums in a place of its
+      // own.
+      {"A[M, N]{U_x} -> B[M, N_x]", "", 7 + 1, 2 + 1},
+  };
+  const Topology topology = MakeTopology(8, 8);
+  for (const auto& form : kForms) {
+    const Problem problem = MakeProblem(8, {16, 8 * 32, 64}, DType::kF32, form.spec);
+    const int64_t shard = 16 * 32 * SizeOf(DType::kF32);
+    PlanOptions options = Summed("ring");
+    options.split = form.split;
+    EXPECT_LE(Proved(problem, topology, options).workspace_bytes, form.all * shard) << form.spec;
+    options.workspace_shards = 2;
+    EXPECT_LE(Proved(problem, topology, options).workspace_bytes, form.bounded * shard)
+        << form.spec;
+    options.algorithm = "auto";
+    EXPECT_EQ(Proved(problem, topology, options).algorithm, "ring");
+  }
+}
+
+// A rank that adds several batches narrows the sum from one place into another.
+TEST(Sums, ABoundedWorkspaceWorksWithRoundedTerms) {
+  for (const char* spec : {kReduceScatter, kAllReduce, "A[M, N]{U_x} -> B[M_x, N]"}) {
+    const Problem problem = MakeProblem(6, {12, 24, 24}, DType::kF32, spec);
+    for (const char* algorithm : {"hierarchical", "ring", "torus", "direct"}) {
+      SCOPED_TRACE(absl::StrCat(spec, " ", algorithm));
+      PlanOptions options = Summed(algorithm);
+      if (!HasProduct(problem)) options.split.clear();
+      options.workspace_shards = 2;
+      options.partials = DType::kBF16;
+      Proved(problem, MakeTopology(6, 2), options);
+    }
+  }
 }
 
 // Between nodes, each block has one sum for each other node.

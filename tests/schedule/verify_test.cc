@@ -209,9 +209,10 @@ TEST(Verify, AnOpenSumWithATermAtTwoRanksIsRejected) {
               "rank 1 ends with K 0:4 in C[0:8, 0:4], and the ranks before it with K 0:4");
 }
 
-TEST(Verify, AnInputWhoseSumIsOpenIsRejected) {
+TEST(Verify, AMultiplyOfAnOpenSumIsRejected) {
   ExpectWrong(OpenSum("A[M, K]{U_x} * B[K, N] -> C[M, N]").Check(),
-              "the sum of A[M, K]{U_x} is open, and no step closes it");
+              "rank 0 lane 0 step 0: multiplies A[0:8, 0:4] at byte 0 of rank 0's A, but finds "
+              "A[0:8, 0:4] at byte 0 of rank 0's A, summed over parts 0:1; close the sum first");
 }
 
 TEST(Verify, FinishingTwiceIsRejected) {

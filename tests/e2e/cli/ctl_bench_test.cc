@@ -101,7 +101,7 @@ TEST_F(CtlBench, CollectivesAreTimedAndComparedWithTheRightResults) {
   ExpectError({"bench", "--spec", "A[M_x, K] -> B[M, K]"}, 2, "use --collective");
   ExpectError(
       {"bench", "--spec", "A[M, K_x] * B[K_x, N] -> C[M, N]{U_x}", "--shape", "M=8,N=8,K=8"}, 2,
-      "leaves the sum of the product open");
+      "leaves the sum of C open");
 }
 
 TEST_F(CtlBench, AProductThatDoesNotFitIsSkippedAndTheOthersAreNot) {

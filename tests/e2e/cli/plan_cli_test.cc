@@ -304,14 +304,6 @@ TEST(PlanCli, ExplanationShowsTheMovesOfASum) {
   EXPECT_EQ((*sum)["memory_bytes"], 64 * 32 * 4) << "its part of the sum";
 }
 
-TEST(PlanCli, AnInputWithAnOpenSumIsRefusedWithTheNextAction) {
-  const Result open =
-      Agmmctl("plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M, K]{U_x} * B[K, N] -> C[M, N]'");
-  EXPECT_EQ(open.exit_code, 5);
-  EXPECT_THAT(open.out,
-              HasSubstr("close it first with a job of its own: A[M, K]{U_x} -> A2[M, K]"));
-}
-
 TEST(PlanCli, ACollectiveIsNamedAndHasTheDimensionsOfItsSpec) {
   for (const auto& [spec, name] : {std::pair("A[M_x, K] -> B[M, K]", "all-gather"),
                                    {"A[M, K]{U_x} -> B[M_x, K]", "reduce-scatter"},
