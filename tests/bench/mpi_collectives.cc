@@ -12,27 +12,20 @@
 #include <vector>
 
 #include "tests/bench/contender_rank.h"
+#include "tests/bench/mpi_process.h"
 
 namespace agmm::bench {
 namespace {
 
-class Collectives {
+class Collectives : public MpiProcess {
  public:
-  Collectives() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  }
-  int rank() const { return rank_; }
-
   std::string Answer(const Words& words) {
     if (words.size() != 4 || words[0] != "run") throw std::runtime_error("run NAME BYTES COUNT");
     const int elements =
         static_cast<int>(std::stoll(words[2]) / static_cast<int64_t>(sizeof(float)));
     from_.assign(elements, 1);
     to_.assign(elements, 0);
-    double begin = NowUs() + kLeadUs;
-    MPI_Allreduce(MPI_IN_PLACE, &begin, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
-    WaitUntil(begin);
+    double begin = BeginTogether();
     std::ostringstream times;
     for (int run = 0; run <= std::stoi(words[3]); ++run) {
       Run(words[1], elements);
@@ -59,7 +52,6 @@ class Collectives {
     }
   }
 
-  int rank_ = 0, size_ = 1;
   std::vector<float> from_, to_;
 };
 

@@ -31,7 +31,7 @@
 
 #include "tests/bench/contender_rank.h"
 #include "tests/bench/local_gemm.h"
-#include "tests/bench/mpi_time.h"
+#include "tests/bench/mpi_process.h"
 
 namespace agmm::bench {
 namespace {
@@ -51,14 +51,8 @@ constexpr Cut kCuts[] = {{64, 64},   {128, 128},  {256, 64},  {256, 256},
 constexpr int kTrialProducts = 8;
 constexpr double kShortUs = 5000;
 
-class Rank {
+class Rank : public MpiProcess {
  public:
-  Rank() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  }
-  int rank() const { return rank_; }
-
   std::string Answer(const Words& words) {
     if (words.at(0) == "shape")
       return SetShape(std::stoll(words.at(1)), std::stoll(words.at(2)), std::stoll(words.at(3)),
@@ -391,7 +385,6 @@ class Rank {
     return "";
   }
 
-  int rank_ = 0, size_ = 1;
   int64_t m_ = 0, n_ = 0, k_ = 0;  // n_: of this rank
   bool gathers_b_ = false;
   std::vector<Part> rows_, cols_;  // of A and of B, by rank

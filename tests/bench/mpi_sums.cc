@@ -27,19 +27,13 @@
 
 #include "tests/bench/contender_rank.h"
 #include "tests/bench/local_gemm.h"
-#include "tests/bench/mpi_time.h"
+#include "tests/bench/mpi_process.h"
 
 namespace agmm::bench {
 namespace {
 
-class Rank {
+class Rank : public MpiProcess {
  public:
-  Rank() {
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
-    MPI_Comm_size(MPI_COMM_WORLD, &size_);
-  }
-  int rank() const { return rank_; }
-
   std::string Answer(const Words& words) {
     if (words.at(0) == "shape")
       return SetShape(words.at(1), std::stoll(words.at(2)), std::stoll(words.at(3)),
@@ -149,7 +143,6 @@ class Rank {
 
   bool gathers() const { return form_ == "k_gather"; }
 
-  int rank_ = 0, size_ = 1;
   std::string form_;
   int64_t m_ = 0, n_ = 0, k_ = 0;  // n_: of the product
   Part rows_;                      // of C that this rank has

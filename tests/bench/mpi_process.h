@@ -1,4 +1,5 @@
-// Times a piece of work of MPI programs, which all ranks begin together.
+// The parts that the MPI programs share: the process among its ranks, and times of work that all
+// ranks begin together.
 #pragma once
 
 #include <mpi.h>
@@ -11,12 +12,31 @@
 
 namespace agmm::bench {
 
-// Returns the microseconds of one of `products` calls in a row on this rank.
-template <class Work>
-double TimeTogether(const Work& work, int products) {
+// This process among those of MPI_COMM_WORLD. MPI must be initialized.
+class MpiProcess {
+ public:
+  MpiProcess() {
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+    MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  }
+  int rank() const { return rank_; }
+
+ protected:
+  int rank_ = 0, size_ = 1;
+};
+
+// Waits until all ranks begin, and returns that moment in microseconds.
+inline double BeginTogether() {
   double start = NowUs() + kLeadUs;
   MPI_Allreduce(MPI_IN_PLACE, &start, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   WaitUntil(start);
+  return start;
+}
+
+// Returns the microseconds of one of `products` calls in a row on this rank.
+template <class Work>
+double TimeTogether(const Work& work, int products) {
+  const double start = BeginTogether();
   for (int i = 0; i < products; ++i) work();
   return (NowUs() - start) / products;
 }
