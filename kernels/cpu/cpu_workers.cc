@@ -114,8 +114,9 @@ void CpuWorkers::Work(int index) {
   Worker worker{index == 0, GemmWorker(index)};
   std::unique_lock lock(monitor_->mutex);
   while (true) {
-    TakeScratch(worker.gemm);
+    // First, because it gives up the lock, and a change made meanwhile wakes no worker.
     TendSeat(worker, lock);
+    TakeScratch(worker.gemm);
     if (CpuEpochs::Launch* const dead = epochs_.FindDead(MonotonicNanos()); dead != nullptr) {
       Report(*dead, lock);
       continue;
@@ -137,11 +138,13 @@ void CpuWorkers::Work(int index) {
 
 void CpuWorkers::TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock) {
   if (worker.seat == nullptr) return;
-  bool keeps = worker.seat == lent_to_ && !stopping_;
+  const auto is_lent = [&] { return worker.seat == lent_to_ && !stopping_; };
+  bool keeps = is_lent();
   if (keeps) {
     lock.unlock();
     keeps = worker.seat->Poll();
     lock.lock();
+    keeps = keeps && is_lent();  // the loan may have ended during the Poll
   }
   if (!keeps) LeaveSeat(worker);
 }

@@ -52,7 +52,7 @@ class CpuWorkers {
   void Work(int index);
   // Runs a task of the launch, reports the launch, or sleeps.
   void Advance(CpuEpochs::Launch& launch, Worker& worker, std::unique_lock<std::mutex>& lock);
-  // Polls, or leaves a seat that the worker may no longer have.
+  // Polls, or leaves a seat that the worker may no longer have. Gives up the lock while it polls.
   void TendSeat(Worker& worker, std::unique_lock<std::mutex>& lock);
   void LeaveSeat(Worker& worker);
   // Allocates the scratch that Reserve asked for.
