@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "tests/model/call.h"
-#include "tests/model/kernels.h"
 
 using namespace model;
 
@@ -49,7 +48,9 @@ CUresult Copy(const Call& call, CUstream handle, const End& to, const End& from)
   if (Overlap(to.bytes, from.bytes)) Fail(call.name + ": the source overlaps the destination");
 
   const Rectangle a = to.bytes, b = from.bytes;
-  const int pieces = Pieces(a.rows > 1 ? a.rows : a.row_bytes);
+  // A copy of one word moves at once: kernels may poll it (Compute::Begin).
+  const bool word = IsWord(a);
+  const int pieces = word ? 1 : Pieces(a.rows > 1 ? a.rows : a.row_bytes);
   const auto run = [=](int piece) {
     const Memory& memory = TheMachine().memory;
     char* into = memory.Engine(a.address);
@@ -76,9 +77,10 @@ Rectangle Line(uint64_t address, size_t bytes) {
 uint64_t Address(const void* host) { return reinterpret_cast<uint64_t>(host); }
 
 // Returns the result of a query or a synchronisation; a success orders.
-CUresult Saw(const Point& point, std::shared_ptr<const Captured> captured) {
+CUresult Saw(const Point& point, std::shared_ptr<const Captured> captured, const Known& known) {
   if (!TheMachine().Reached(point)) return CUDA_ERROR_NOT_READY;
   TheMachine().history.HostSaw(std::move(captured));
+  TheMachine().compute.HostSaw(known);
   return CUDA_SUCCESS;
 }
 
@@ -138,7 +140,8 @@ CUresult cuStreamQuery(CUstream handle) {
   if (!TheMachine().Reached(stream->last)) TheMachine().Poll(stream->last, stream->alone);
   return stream->gpu->error != CUDA_SUCCESS
              ? stream->gpu->error
-             : Saw(stream->last, TheMachine().history.Capture(stream->number, call.name));
+             : Saw(stream->last, TheMachine().history.Capture(stream->number, call.name),
+                   TheMachine().compute.OfStream(stream->number));
 }
 
 CUresult cuStreamSynchronize(CUstream handle) {
@@ -149,9 +152,11 @@ CUresult cuStreamSynchronize(CUstream handle) {
   if (owner.error != CUDA_SUCCESS) return owner.error;
   // Captured before the wait, because other threads may submit work.
   const Point last = stream->last;
+  const int number = stream->number;
   const auto captured = TheMachine().history.Capture(stream->number, call.name);
   const CUresult waited = TheMachine().Wait(last, "cuStreamSynchronize");
-  return waited != CUDA_SUCCESS ? waited : Saw(last, captured);
+  return waited != CUDA_SUCCESS ? waited
+                                : Saw(last, captured, TheMachine().compute.OfStream(number));
 }
 
 CUresult cuEventCreate(CUevent* event, unsigned int flags) {
@@ -190,7 +195,8 @@ CUresult cuEventQuery(CUevent handle) {
     TheMachine().Poll(event->record->point, event->record->alone);
   }
   if (event->gpu->error != CUDA_SUCCESS) return event->gpu->error;
-  return event->record ? Saw(event->record->point, event->record->captured) : CUDA_SUCCESS;
+  return event->record ? Saw(event->record->point, event->record->captured, event->record->known)
+                       : CUDA_SUCCESS;
 }
 
 CUresult cuEventSynchronize(CUevent handle) {
@@ -201,7 +207,7 @@ CUresult cuEventSynchronize(CUevent handle) {
   const std::shared_ptr<Record> record = event->record;
   if (!record) return CUDA_SUCCESS;
   const CUresult waited = TheMachine().Wait(record->point, call.name);
-  return waited != CUDA_SUCCESS ? waited : Saw(record->point, record->captured);
+  return waited != CUDA_SUCCESS ? waited : Saw(record->point, record->captured, record->known);
 }
 
 CUresult cuEventElapsedTime(float* milliseconds, CUevent from, CUevent to) {
@@ -268,73 +274,4 @@ CUresult cuMemsetD8Async(CUdeviceptr to, unsigned char value, size_t bytes, CUst
   return TheMachine().Submit(
       *stream,
       {.name = call.name, .accesses = {{Line(to, bytes), true}}, .pieces = pieces, .run = run});
-}
-
-CUresult cuLibraryLoadData(CUlibrary* library, const void* code, CUjit_option* jit, void** values,
-                           unsigned int jit_count, CUlibraryOption* options, void** option_values,
-                           unsigned int option_count) {
-  MODEL_CALL(cuLibraryLoadData);
-  call.RefuseUnless(!jit_count && !option_count, "an option");
-  call.Block();
-  // A fat binary, the wrapper of one, or an ELF file.
-  uint32_t magic = 0;
-  std::memcpy(&magic, code, sizeof magic);
-  if (magic != 0xba55ed50 && magic != 0x466243b1 && magic != 0x464c457f) {
-    return CUDA_ERROR_INVALID_IMAGE;
-  }
-  const uint64_t handle = TheMachine().NewHandle();
-  TheMachine().libraries.insert(handle);
-  *library = reinterpret_cast<CUlibrary>(handle);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLibraryUnload(CUlibrary library) {
-  MODEL_CALL(cuLibraryUnload);
-  call.Block();
-  const size_t erased = TheMachine().libraries.erase(reinterpret_cast<uint64_t>(library));
-  return erased ? CUDA_SUCCESS : CUDA_ERROR_INVALID_HANDLE;
-}
-
-CUresult cuLibraryGetKernel(CUkernel* kernel, CUlibrary library, const char* name) {
-  MODEL_CALL(cuLibraryGetKernel);
-  if (!TheMachine().libraries.count(reinterpret_cast<uint64_t>(library))) {
-    return CUDA_ERROR_INVALID_HANDLE;
-  }
-  const Kernel* found = FindKernel(name);
-  if (!found) return CUDA_ERROR_NOT_FOUND;
-  *kernel = reinterpret_cast<CUkernel>(const_cast<Kernel*>(found));
-  return CUDA_SUCCESS;
-}
-
-CUresult cuKernelGetFunction(CUfunction* function, CUkernel kernel) {
-  MODEL_CONTEXT_CALL(cuKernelGetFunction);
-  if (!IsKernel(kernel)) return CUDA_ERROR_INVALID_HANDLE;
-  *function = reinterpret_cast<CUfunction>(kernel);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuLaunchKernel(CUfunction function, unsigned int grid_x, unsigned int grid_y,
-                        unsigned int grid_z, unsigned int block_x, unsigned int block_y,
-                        unsigned int block_z, unsigned int shared_bytes, CUstream handle,
-                        void** arguments, void** extra) {
-  MODEL_CONTEXT_CALL(cuLaunchKernel);
-  call.RefuseUnless(!extra, "extra");
-  Stream* stream = call.Find(handle);
-  if (!stream || stream->gpu != &gpu || !IsKernel(function)) return CUDA_ERROR_INVALID_HANDLE;
-  const uint64_t threads = uint64_t{block_x} * block_y * block_z;
-  if (!grid_x || !grid_y || !grid_z || grid_y > 65535 || grid_z > 65535 || !threads ||
-      threads > 1024 || shared_bytes > 48 << 10) {
-    return CUDA_ERROR_INVALID_VALUE;
-  }
-  const auto& kernel = *reinterpret_cast<const Kernel*>(function);
-  const Launch launch = kernel.launch(arguments);
-  const int pieces = std::max(1, Pieces(launch.elements));
-  // Each part runs upwards or downwards.
-  const bool down = TheMachine().Random(2);
-  const auto run = [launch, pieces, down](int piece) {
-    const auto [begin, end] = Part(launch.elements, piece, pieces);
-    for (int64_t i = begin; i < end; ++i) launch.body(down ? begin + end - 1 - i : i);
-  };
-  return TheMachine().Submit(
-      *stream, {.name = kernel.name, .accesses = launch.accesses, .pieces = pieces, .run = run});
 }

@@ -57,6 +57,7 @@ Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
   stream.channel = &gpu.channels[channel];
   gpu_of_stream_[stream.number] = &gpu;
   history.BeginStream(stream.number);
+  compute.BeginStream(stream.number);
   return stream;
 }
 
@@ -79,6 +80,8 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   if (stream.gpu->error != CUDA_SUCCESS) return stream.gpu->error;
 
   operation.number = ++submitted_;
+  operation.stream = stream.number;
+  operation.host_knew = compute.active() ? compute.host() : nullptr;
   operation.name += Format(" #%llu on stream %d of GPU %d", (unsigned long long)operation.number,
                            stream.number, stream.gpu->index);
   std::vector<Access> touched;
@@ -130,6 +133,8 @@ bool Machine::Holds(const Record& record) const {
 bool Machine::MayRun(const Channel& channel) const {
   if (channel.queue.empty() || channel.gpu->error != CUDA_SUCCESS) return false;
   const Operation& head = channel.queue.front();
+  // A kernel whose warps all wait goes on once something else has happened.
+  if (head.compute && head.compute->grid && compute.stuck()) return false;
   return !head.hangs && (!head.awaits || Holds(*head.awaits));
 }
 
@@ -150,9 +155,10 @@ Channel* Machine::Next(const Point& target) {
       if (channel->queue.empty() || NeverEnds(*channel) || channel->gpu->error != CUDA_SUCCESS) {
         return nullptr;
       }
+      if (channel->queue.front().compute) break;  // it waits for other work, of any channel
       channel = channel->queue.front().awaits->point.channel;
     }
-    return channel;
+    if (MayRun(*channel)) return channel;
   }
   std::vector<Channel*> ready;
   for (Gpu& gpu : gpus) {
@@ -176,45 +182,59 @@ Channel* Machine::Next(const Point& target) {
   return TheOptions().order == Order::kNewest ? *newest : *oldest;
 }
 
+bool Machine::Begin(Operation& head, Gpu& gpu) {
+  head.begun = true;
+  ++gpu.begun;
+  for (const Options::Loss& loss : TheOptions().losses) {
+    if (loss.gpu == gpu.index && loss.operation == gpu.begun) {
+      const int code = loss.code ? loss.code : CUDA_ERROR_LAUNCH_FAILED;
+      Lose(gpu, static_cast<CUresult>(code), "lost at " + head.name);
+      return false;
+    }
+  }
+  for (const Options::Hang& hang : TheOptions().hangs) {
+    if (hang.gpu == gpu.index && hang.operation == gpu.begun) {
+      std::fprintf(stderr, "model: GPU %d: %s never ends\n", gpu.index, head.name.c_str());
+      head.hangs = true;
+      return false;
+    }
+  }
+  head.left.resize(head.pieces);
+  std::iota(head.left.begin(), head.left.end(), 0);
+  std::shuffle(head.left.begin(), head.left.end(), random_);
+  return true;
+}
+
 void Machine::Run(Channel& channel) {
   Operation& head = channel.queue.front();
   Gpu& gpu = *channel.gpu;
-  if (head.run) {
-    if (!head.begun) {
-      head.begun = true;
-      ++gpu.begun;
-      for (const Options::Loss& loss : TheOptions().losses) {
-        if (loss.gpu == gpu.index && loss.operation == gpu.begun) {
-          const int code = loss.code ? loss.code : CUDA_ERROR_LAUNCH_FAILED;
-          return Lose(gpu, static_cast<CUresult>(code), "lost at " + head.name);
-        }
-      }
-      for (const Options::Hang& hang : TheOptions().hangs) {
-        if (hang.gpu == gpu.index && hang.operation == gpu.begun) {
-          std::fprintf(stderr, "model: GPU %d: %s never ends\n", gpu.index, head.name.c_str());
-          head.hangs = true;
-          return;
-        }
-      }
-      head.left.resize(head.pieces);
-      std::iota(head.left.begin(), head.left.end(), 0);
-      std::shuffle(head.left.begin(), head.left.end(), random_);
+  const bool works = head.run || head.compute;
+  const bool begins = works && !head.begun;
+  if (begins && !Begin(head, gpu)) return;
+  for (const auto& [bytes, writes] : head.accesses) {
+    if (memory.IsDevice(bytes.address)
+            ? memory.IsMapped(bytes.address, bytes.extent_bytes(), gpu.index)
+            : memory.IsPinned(bytes.address, bytes.extent_bytes())) {
+      continue;
     }
-    for (const auto& [bytes, writes] : head.accesses) {
-      if (memory.IsDevice(bytes.address)
-              ? memory.IsMapped(bytes.address, bytes.extent_bytes(), gpu.index)
-              : memory.IsPinned(bytes.address, bytes.extent_bytes())) {
-        continue;
-      }
-      return Lose(gpu, CUDA_ERROR_ILLEGAL_ADDRESS,
-                  Format("%s %s %#llx without a mapping or without access", head.name.c_str(),
-                         writes ? "writes" : "reads", (unsigned long long)bytes.address));
-    }
+    return Lose(gpu, CUDA_ERROR_ILLEGAL_ADDRESS,
+                Format("%s %s %#llx without a mapping or without access", head.name.c_str(),
+                       writes ? "writes" : "reads", (unsigned long long)bytes.address));
+  }
+  if (begins || !works) compute.Begin(head.stream, head, gpu.index);
+  if (head.compute) {
+    if (begins) head.compute->launch.known = *compute.OfStream(head.stream);
+    if (!compute.Step(*head.compute)) return;
+  } else if (head.run) {
     head.run(head.left.back());
     head.left.pop_back();
     if (!head.left.empty()) return;
   }
-  if (head.sets) head.sets->time = std::chrono::steady_clock::now();
+  compute.End(head.stream, head);
+  if (head.sets) {
+    head.sets->time = std::chrono::steady_clock::now();
+    head.sets->known = compute.OfStream(head.stream);
+  }
   channel.queue.pop_front();
   ++channel.done;
 }
@@ -297,10 +317,11 @@ void Machine::CheckUnused(const std::string& call, uint64_t address, int64_t byt
     }
     history.Forget(access.bytes.address, access.bytes.row_bytes);
   }
+  compute.Release(address, bytes);
 }
 
 void Machine::Deadlock() {
-  std::string text = "deadlock: nothing that was submitted can run;";
+  std::string text = "deadlock: nothing that was submitted can run;" + compute.Waiters();
   for (const std::string& caller : blocked_) text += " " + caller + " is blocked;";
   for (Gpu& gpu : gpus) {
     for (Channel& channel : gpu.channels) {

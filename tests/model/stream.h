@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "tests/model/compute.h"
 #include "tests/model/history.h"
 #include "tests/model/memory.h"
 #include "tests/model/options.h"
@@ -32,19 +33,23 @@ struct Point {
 struct Record {
   Point point;
   std::shared_ptr<const Captured> captured;
+  Known known;                                 // once it is reached; see Compute
   bool alone = false;                          // its stream has never waited for another one
   std::chrono::steady_clock::time_point time;  // once it is reached
 };
 
-// Work (`run`), a recording (`sets`) or a wait (`awaits`).
+// Work (`run` or `compute`), a recording (`sets`) or a wait (`awaits`).
 struct Operation {
   std::string name;  // for people; Submit adds its number, stream and GPU
   std::vector<Access> accesses;
   int pieces = 1;  // run once each, in an order by the seed
   std::function<void(int piece)> run;
   std::shared_ptr<Record> sets, awaits;
+  std::shared_ptr<ComputeLaunch> compute;  // of a kernel that runs as PTX, in place of `run`
 
-  uint64_t number = 0;    // in the order of submission
+  uint64_t number = 0;  // in the order of submission
+  int stream = 0;
+  Known host_knew;        // when it was submitted
   std::vector<int> left;  // the pieces that have not run, once it has begun
   bool begun = false;
   bool hangs = false;  // once it has begun
@@ -95,6 +100,7 @@ class Machine {
   std::mutex mutex;
   Memory memory;
   History history;
+  Compute compute{memory};
   std::deque<Gpu> gpus;
   // By handle; handles are never reused.
   std::map<uint64_t, Stream> streams;
@@ -145,6 +151,8 @@ class Machine {
   // Returns the channel that runs next, or null; with order=lazy, a channel that `target` needs.
   Channel* Next(const Point& target);
   void Run(Channel& channel);
+  // The operation begins: some tests lose the GPU here, or let it hang. Returns false then.
+  bool Begin(Operation& head, Gpu& gpu);
   void RunSome(const Point& target, int steps);
   [[noreturn]] void Deadlock();
 

@@ -1,0 +1,175 @@
+#include "tests/model/compute.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "tests/model/memory.h"
+#include "tests/model/options.h"
+#include "tests/model/ptx/program/image.h"
+#include "tests/model/stream.h"
+
+namespace model {
+namespace {
+
+ptx::RunOptions RunOptionsOf(const Options& options) {
+  ptx::RunOptions run;
+  run.seed = options.seed;
+  switch (options.order) {
+    case Order::kEager: run.mode = ptx::Mode::kEager; break;
+    case Order::kLazy: run.mode = ptx::Mode::kLate; break;
+    default: run.mode = ptx::Mode::kRandom;
+  }
+  return run;
+}
+
+}  // namespace
+
+// Device addresses with the rights of a GPU, and pinned memory.
+class Compute::DeviceMemory : public ptx::GlobalMemory {
+ public:
+  explicit DeviceMemory(Memory& memory) : memory_(memory) {}
+  std::byte* Find(uint64_t address, uint64_t bytes, int gpu) override {
+    const auto count = static_cast<int64_t>(bytes);
+    const bool there = memory_.IsDevice(address) ? memory_.IsMapped(address, count, gpu)
+                                                 : memory_.IsPinned(address, count);
+    return there ? reinterpret_cast<std::byte*>(memory_.Engine(address)) : nullptr;
+  }
+
+ private:
+  Memory& memory_;
+};
+
+Compute::Compute(Memory& memory)
+    : memory_(memory), device_memory_(std::make_unique<DeviceMemory>(memory)) {}
+Compute::~Compute() = default;
+
+void Compute::Load(uint64_t library, const void* image) {
+  texts_[library] = ptx::PtxInImage(image);
+}
+
+void Compute::Unload(uint64_t library) {
+  texts_.erase(library);
+  images_.erase(library);
+}
+
+ComputeKernel* Compute::Find(uint64_t library, const std::string& name) {
+  Image& image = images_[library];
+  if (image.module == nullptr) {
+    if (texts_[library].empty()) return nullptr;
+    try {
+      image.module = ptx::ParseModule(texts_[library]);
+    } catch (const ptx::Stop& stop) {
+      Fail(Format("the PTX of a library: %s", stop.what()));
+    }
+  }
+  const auto found = image.module->kernels.find(name);
+  if (found == image.module->kernels.end()) return nullptr;
+  auto& kernel = image.kernels[name];
+  if (kernel == nullptr) {
+    kernel = std::make_unique<ComputeKernel>();
+    kernel->module = image.module.get();
+    kernel->kernel = found->second.get();
+  }
+  if (world_ == nullptr) {
+    world_ = std::make_unique<ptx::World>(*device_memory_, RunOptionsOf(TheOptions()));
+    // The model does not follow which memory has been written.
+    world_->races.SetWritten(0, ~uint64_t{0});
+  }
+  return kernel.get();
+}
+
+ComputeKernel* Compute::FromHandle(const void* handle) {
+  for (auto& [library, image] : images_) {
+    for (auto& [name, kernel] : image.kernels) {
+      if (kernel.get() == handle) return kernel.get();
+    }
+  }
+  return nullptr;
+}
+
+void Compute::HostSaw(const Known& known) {
+  if (known == nullptr) return;
+  auto joined = std::make_shared<ptx::Knowledge>(*host_);
+  joined->Join(*known);
+  host_ = std::move(joined);
+}
+
+Known Compute::OfStream(int stream) {
+  return active() ? std::make_shared<ptx::Knowledge>(StreamOf(stream).known) : nullptr;
+}
+
+Compute::Stream& Compute::StreamOf(int number) {
+  Stream& stream = streams_[number];
+  if (stream.agent == 0) stream.agent = world_->races.NewAgent();
+  return stream;
+}
+
+void Compute::Begin(int number, const Operation& operation, int gpu) {
+  if (!active()) return;
+  Stream& stream = StreamOf(number);
+  if (operation.host_knew) stream.known.Join(*operation.host_knew);
+  if (operation.awaits && operation.awaits->known) stream.known.Join(*operation.awaits->known);
+  ++stream.clock;
+  // The end of an operation orders everything before all proxies of a later one.
+  stream.known.async_global.Join(stream.known.order);
+  for (const auto& [bytes, writes] : operation.accesses) {
+    ptx::Access access;
+    access.agent = stream.agent;
+    access.clock = stream.clock;
+    access.write = writes;
+    access.gpu = gpu;
+    if (IsWord(bytes)) access.scope = ptx::Scope::kSystem;
+    for (int64_t row = 0; row < bytes.rows; ++row) {
+      const char* const at = memory_.Engine(bytes.address + row * bytes.pitch_bytes);
+      world_->races.TouchGlobal(reinterpret_cast<uint64_t>(at), bytes.row_bytes, access,
+                                stream.known);
+    }
+  }
+  CheckFindings();
+}
+
+void Compute::End(int number, const Operation& operation) {
+  if (!active()) return;
+  Stream& stream = StreamOf(number);
+  if (operation.compute != nullptr && operation.compute->grid != nullptr) {
+    stream.known.Join(operation.compute->grid->at_end);
+  }
+  stream.known.order.Learn(stream.agent, stream.clock);
+  for (const auto& [bytes, writes] : operation.accesses) {
+    if (!writes || !IsWord(bytes)) continue;
+    const auto key = reinterpret_cast<uint64_t>(memory_.Engine(bytes.address));
+    world_->released[key] = {
+        {ptx::Scope::kSystem, -1, nullptr, nullptr, stream.agent, stream.known}};
+  }
+  ++world_->events;
+}
+
+void Compute::Release(uint64_t address, int64_t bytes) {
+  if (!active()) return;
+  world_->races.Release(reinterpret_cast<uint64_t>(memory_.Engine(address)), bytes, *host_);
+  CheckFindings();
+}
+
+bool Compute::Step(ComputeLaunch& launch) {
+  try {
+    if (launch.grid == nullptr) launch.grid = &world_->Start(launch.launch);
+    const bool stepped = world_->Step();
+    if (!stepped && !launch.grid->done) stuck_events_ = world_->events;
+  } catch (const ptx::Stop& stop) {
+    Fail(stop.what());
+  }
+  CheckFindings();
+  return launch.grid->done;
+}
+
+bool Compute::stuck() const { return active() && stuck_events_ == world_->events; }
+
+std::string Compute::Waiters() const { return active() ? world_->Waiters() : ""; }
+
+void Compute::CheckFindings() {
+  if (world_->races.findings().empty()) return;
+  const auto& [text, count] = *world_->races.findings().begin();
+  Fail(Format("race: %s (%lld times)", text.c_str(), (long long)count));
+}
+
+}  // namespace model

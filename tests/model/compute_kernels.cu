@@ -1,0 +1,62 @@
+// Kernels for compute_test, which the model runs as PTX.
+#include <cstdint>
+
+#include "kernels/cuda/elementwise.h"
+
+namespace {
+
+__device__ uint64_t Acquire(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+}  // namespace
+
+// Waits for the word, then adds 1 to each of the words and writes the sums.
+extern "C" __global__ void test_wait_and_add(const uint64_t* slot, uint64_t awaited,
+                                             const uint32_t* from, uint32_t* to, int count) {
+  if (threadIdx.x == 0) {
+    while (Acquire(slot) < awaited) {
+    }
+  }
+  __syncthreads();
+  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = from[i] + 1;
+}
+
+// Writes the words, then raises the slot.
+extern "C" __global__ void test_store_and_raise(uint32_t* to, int count, uint64_t* slot,
+                                                uint64_t value) {
+  for (int i = threadIdx.x; i < count; i += blockDim.x) to[i] = 100 + i;
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(slot), "l"(value) : "memory");
+  }
+}
+
+// Writes the words through dynamic shared memory of 64 KiB.
+extern "C" __global__ void test_through_shared(uint32_t* to, int count) {
+  extern __shared__ uint32_t words[];
+  const int far = 15 << 10;
+  words[far + threadIdx.x] = threadIdx.x;
+  __syncthreads();
+  if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = words[far + (threadIdx.x ^ 1)];
+}
+
+// The kernels of kernels/cuda/elementwise.cu, under names that have no host twin.
+namespace agmm::elementwise {
+namespace {
+template <typename Work>
+__device__ void ForEach(const Work& work) {
+  for (int64_t row = blockIdx.y; row < work.rows; row += gridDim.y) {
+    for (int64_t col = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; col < work.cols;
+         col += int64_t{gridDim.x} * blockDim.x) {
+      Element(work, row, col);
+    }
+  }
+}
+}  // namespace
+extern "C" __global__ void test_convert(const Convert work) { ForEach(work); }
+extern "C" __global__ void test_reduce(const Reduce work) { ForEach(work); }
+extern "C" __global__ void test_fill(const Fill work) { ForEach(work); }
+}  // namespace agmm::elementwise
