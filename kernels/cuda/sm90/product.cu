@@ -1,0 +1,306 @@
+// Products that wait for their operands and send them on (product_arguments.h). A persistent grid:
+// each CTA takes every grid-th tile.
+//
+// Warp 0 of the first warpgroup loads stages, warp 1, the carrier, sends some of them on,
+// and the other two warpgroups multiply. A stage is filled once the consumers' 8 warps, and the
+// carrier if there is one, have released it.
+#include "kernels/cuda/sm90/elements.h"
+#include "kernels/cuda/sm90/mbarrier.h"
+#include "kernels/cuda/sm90/product_arguments.h"
+#include "kernels/cuda/sm90/signal.h"
+#include "kernels/cuda/sm90/tma.h"
+#include "kernels/cuda/sm90/wgmma.h"
+
+namespace agmm::sm90 {
+namespace {
+
+// The tile, the stages and the layout of shared memory of one kernel.
+template <typename Element, int kTileColumns, int kStageCount>
+struct Shape {
+  static constexpr int kColumns = kTileColumns, kStages = kStageCount;
+  static constexpr int kElementBytes = sizeof(typename Element::Bits);
+  static constexpr int kDepth = kStageBytesOfK / kElementBytes;  // elements of K in a stage
+  static constexpr int kSteps = kStageBytesOfK / 32;             // wgmma in a stage
+  static constexpr int kABytes = kTileRows * kStageBytesOfK,
+                       kBBytes = kTileColumns * kStageBytesOfK;
+  static constexpr int kStageBytes = kABytes + kBBytes;
+  static constexpr bool kBIsKMajor =
+      kElementBytes == 1;                         // wgmma takes no other for types of 8 bits
+  static constexpr int kBoxBytes = kDepth * 128;  // of B in one load, if it is MN-major: 64 columns
+  static constexpr int kSums = kTileColumns / 2;  // of a thread
+  static constexpr int kLoaderWarp = 0, kCarrierWarp = 1;
+};
+
+// The shared memory of a CTA: stages, then for each a full and an empty mbarrier.
+template <typename Shape>
+struct Stages {
+  uint32_t base;
+
+  __device__ __forceinline__ explicit Stages(const void* raw)
+      : base((SharedAddress(raw) + 1023) & ~1023u) {}
+  __device__ __forceinline__ uint32_t A(int stage) const {
+    return base + stage * Shape::kStageBytes;
+  }
+  __device__ __forceinline__ uint32_t B(int stage) const { return A(stage) + Shape::kABytes; }
+  __device__ __forceinline__ uint32_t Full(int stage) const {
+    return base + Shape::kStages * Shape::kStageBytes + 8 * stage;
+  }
+  __device__ __forceinline__ uint32_t Empty(int stage) const {
+    return Full(Shape::kStages + stage);
+  }
+};
+
+// A stage in use: its index, and the parity of its use.
+template <typename Shape>
+struct Turn {
+  int stage = 0;
+  uint32_t parity = 0;
+
+  __device__ __forceinline__ void Next() {
+    if (++stage == Shape::kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
+  }
+};
+
+// The tiles of a CTA, in order.
+template <typename Shape>
+struct Walk {
+  const Arguments& arguments;
+  int block = 0, index;  // of the tile in the block
+  TileOrder order;
+
+  __device__ __forceinline__ explicit Walk(const Arguments& arguments)
+      : arguments(arguments), index(blockIdx.x), order(OrderOf(0)) {
+    Skip();
+  }
+  __device__ __forceinline__ TileOrder OrderOf(int number) const {
+    return TileOrder(arguments.blocks[number], Shape::kColumns, arguments.raster_rows);
+  }
+  __device__ __forceinline__ void Skip() {
+    while (index >= order.count()) {
+      index -= order.count();
+      if (++block >= arguments.block_count) return;
+      order = OrderOf(block);
+    }
+  }
+  __device__ __forceinline__ bool more() const { return block < arguments.block_count; }
+  __device__ __forceinline__ void Next() {
+    index += gridDim.x;
+    Skip();
+  }
+  __device__ __forceinline__ const Block& at() const { return arguments.blocks[block]; }
+  __device__ __forceinline__ TileOrder::Tile tile() const { return order.At(index); }
+  // True if this CTA computes no later tile among the columns that send.
+  __device__ __forceinline__ bool IsLastToSend() const {
+    for (int later = index + gridDim.x; later < order.count(); later += gridDim.x) {
+      if (order.At(later).col < arguments.send_columns) return false;
+    }
+    return true;
+  }
+};
+
+__device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 1) / depth; }
+
+// Waits for the slots of a piece, before the thread loads it.
+__device__ __forceinline__ void WaitForPiece(const Arguments& arguments, const Piece& piece) {
+  if (piece.waits[0] == nullptr && piece.waits[1] == nullptr) return;
+  for (const uint64_t* const slot : piece.waits) {
+    if (slot != nullptr) WaitForSlot(slot, arguments.epoch, arguments.abort);
+  }
+  FenceAsyncGlobal();
+}
+
+template <typename Shape>
+__device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Shape>& stages) {
+  Turn<Shape> turn;
+  int arrived = 0;  // pieces that have been waited for: they are used in their order
+  for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
+    const Block& block = walk.at();
+    const int row = walk.tile().row * kTileRows, col = walk.tile().col * Shape::kColumns;
+    for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
+      const Piece& piece = arguments.pieces[number];
+      if (number >= arrived) {
+        WaitForPiece(arguments, piece);
+        arrived = number + 1;
+      }
+      const CUtensorMap* const a = &arguments.maps[piece.a.map];
+      const CUtensorMap* const b = &arguments.maps[piece.b.map];
+      const int count = StagesOf(piece.k, Shape::kDepth);
+#pragma unroll 1
+      for (int step = 0; step < count; ++step, turn.Next()) {
+        const uint32_t full = stages.Full(turn.stage);
+        const int k = step * Shape::kDepth;
+        WaitForPhase(stages.Empty(turn.stage), turn.parity ^ 1);
+        ArriveExpectingBytes(full, Shape::kStageBytes);
+        LoadTile(stages.A(turn.stage), a, piece.a.x + k, row, full);
+        if constexpr (Shape::kBIsKMajor) {
+          LoadTile(stages.B(turn.stage), b, piece.b.x + k, col, full);
+        } else {
+#pragma unroll
+          for (int box = 0; box < Shape::kColumns / 64; ++box) {
+            LoadTile(stages.B(turn.stage) + box * Shape::kBoxBytes, b, piece.b.x + col + box * 64,
+                     k, full);
+          }
+        }
+      }
+    }
+  }
+}
+
+// Ends this CTA's part of a piece that is sent: the last CTA raises the slot.
+__device__ __forceinline__ void FinishSending(const Arguments& arguments, const Send& send) {
+  WaitForStores();
+  if (!CountContribution(send.counter, send.contributors)) return;
+  if (!IsAborted(arguments.abort)) RaiseSlot(send.slot, arguments.epoch);
+}
+
+template <typename Shape>
+__device__ __forceinline__ void Carry(const Arguments& arguments, const Stages<Shape>& stages) {
+  Turn<Shape> turn;
+  int granted = 0;  // pieces whose credit has been waited for
+  for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
+    const Block& block = walk.at();
+    const int row = walk.tile().row * kTileRows, column = walk.tile().col;
+    const int columns = min(arguments.send_columns, walk.order.col_tiles);
+    const bool sends = column < columns;
+    for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
+      const Piece& piece = arguments.pieces[number];
+      const Send& send = piece.send;
+      const bool carries = sends && send.map >= 0;
+      if (carries && number >= granted) {
+        if (send.credit != nullptr) {
+          WaitForSlot(send.credit, arguments.epoch, arguments.abort);
+          FenceAsyncGlobal();
+        }
+        granted = number + 1;
+      }
+      const int count = StagesOf(piece.k, Shape::kDepth);
+#pragma unroll 1
+      for (int step = 0; step < count; ++step, turn.Next()) {
+        WaitForPhase(stages.Full(turn.stage), turn.parity);
+        // The columns take turns, so that no tile is much slower than the others.
+        if (carries && step % columns == column) {
+          StoreTile(&arguments.maps[send.map], send.x + step * Shape::kDepth, row,
+                    stages.A(turn.stage));
+          WaitForStoreReads();
+        }
+        Arrive(stages.Empty(turn.stage));
+      }
+      if (carries && walk.IsLastToSend()) FinishSending(arguments, send);
+    }
+  }
+  WaitForStores();
+}
+
+// Stores the sums of a thread: 2 rows that are 8 apart, and pairs of columns that are 8 apart.
+template <typename Out, int kSums>
+__device__ __forceinline__ void StoreSums(const Block& block, int row, int col,
+                                          const float (&sums)[kSums]) {
+  using Bits = typename Out::Bits;
+  using Word = typename Pair<Out>::Word;
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    if (row + 8 * half >= block.rows) continue;
+    Bits* const out = static_cast<Bits*>(block.c) + (row + 8 * half) * block.pitch + col;
+    const bool aligned = (reinterpret_cast<uintptr_t>(out) & (sizeof(Word) - 1)) == 0;
+#pragma unroll
+    for (int i = 0; i < kSums / 4; ++i) {
+      const Word pair = Pair<Out>::Of(sums[4 * i + 2 * half], sums[4 * i + 2 * half + 1]);
+      const int at = col + 8 * i;
+      if (aligned && at + 1 < block.cols) {
+        *reinterpret_cast<Word*>(out + 8 * i) = pair;
+      } else {
+        if (at < block.cols) out[8 * i] = static_cast<Bits>(pair);
+        if (at + 1 < block.cols) out[8 * i + 1] = static_cast<Bits>(pair >> 8 * sizeof(Bits));
+      }
+    }
+  }
+}
+
+template <typename Element, typename Out, typename Shape>
+__device__ __forceinline__ void Consume(const Arguments& arguments, const Stages<Shape>& stages,
+                                        int consumer) {
+  constexpr int kGroupRows = kTileRows / kConsumers;
+  // Bytes from one wgmma to the next along K, and the strides of the descriptors.
+  constexpr int kBStep = Shape::kBIsKMajor ? 32 : 16 * 128,
+                kBLeading = Shape::kBIsKMajor ? 16 : Shape::kBoxBytes;
+  const int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4;
+  float sums[Shape::kSums];
+  Turn<Shape> turn;
+  for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
+    const Block& block = walk.at();
+    int previous = -1;  // the stage whose products may be under way
+    int accumulate = 0;
+    for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
+      const int count = StagesOf(arguments.pieces[number].k, Shape::kDepth);
+#pragma unroll 1
+      for (int step = 0; step < count; ++step, turn.Next()) {
+        WaitForPhase(stages.Full(turn.stage), turn.parity);
+        const uint64_t a = MatrixDescriptor(
+            stages.A(turn.stage) + consumer * kGroupRows * kStageBytesOfK, 16, 8 * kStageBytesOfK);
+        const uint64_t b = MatrixDescriptor(stages.B(turn.stage), kBLeading, 8 * kStageBytesOfK);
+        BeginProducts(sums);
+#pragma unroll
+        for (int i = 0; i < Shape::kSteps; ++i) {
+          Multiply<Element>(sums, a + (i * 32 >> 4), b + (i * kBStep >> 4), accumulate | i);
+        }
+        EndProducts(sums);
+        accumulate = 1;
+        WaitForProducts<1>(sums);
+        if (previous >= 0 && lane == 0) Arrive(stages.Empty(previous));
+        previous = turn.stage;
+      }
+    }
+    WaitForProducts<0>(sums);
+    if (lane == 0) Arrive(stages.Empty(previous));
+    const int row = walk.tile().row * kTileRows + consumer * kGroupRows + warp * 16 + lane / 4;
+    StoreSums<Out>(block, row, walk.tile().col * Shape::kColumns + lane % 4 * 2, sums);
+  }
+}
+
+template <typename Element, typename Out, typename Shape, bool kCarries>
+__device__ __forceinline__ void RunProduct(const Arguments& arguments) {
+  extern __shared__ __align__(1024) uint8_t raw[];
+  const Stages<Shape> stages(raw);
+  if (threadIdx.x == 0) {
+    for (int stage = 0; stage < Shape::kStages; ++stage) {
+      InitMbarrier(stages.Full(stage), 1);
+      InitMbarrier(stages.Empty(stage), 4 * kConsumers + kCarries);
+    }
+    FenceMbarrierInits();
+  }
+  __syncthreads();
+  const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
+  if (warp >= 4) {
+    Consume<Element, Out, Shape>(arguments, stages, warp / 4 - 1);
+  } else if (warp == Shape::kLoaderWarp) {
+    if (lane == 0) Load<Shape>(arguments, stages);
+  } else if (kCarries && warp == Shape::kCarrierWarp) {
+    if (lane == 0) Carry<Shape>(arguments, stages);
+  }
+}
+
+}  // namespace
+
+// The kernels: elements of A and B, of C, columns of a tile, stages; and whether the kernel sends
+// pieces.
+#define AGMM_PRODUCT(name, in, out, columns, stages)             \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1)      \
+      agmm_product_##name(const __grid_constant__ Arguments a) { \
+    RunProduct<in, out, Shape<in, columns, stages>, false>(a);   \
+  }                                                              \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1)      \
+      agmm_ring_##name(const __grid_constant__ Arguments a) {    \
+    RunProduct<in, out, Shape<in, columns, stages>, true>(a);    \
+  }
+AGMM_PRODUCT(f16_f16_128, F16, F16, 128, 6)
+AGMM_PRODUCT(f16_f32_128, F16, F32, 128, 6)
+AGMM_PRODUCT(bf16_bf16_128, BF16, BF16, 128, 6)
+AGMM_PRODUCT(bf16_f32_128, BF16, F32, 128, 6)
+AGMM_PRODUCT(f16_f16_256, F16, F16, 256, 4)
+AGMM_PRODUCT(bf16_bf16_256, BF16, BF16, 256, 4)
+AGMM_PRODUCT(e4m3_f32_128, E4M3, F32, 128, 6)
+
+}  // namespace agmm::sm90

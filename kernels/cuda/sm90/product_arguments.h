@@ -1,0 +1,105 @@
+// The products of a rank as one kernel on Hopper GPUs: its arguments, and the order of its tiles.
+// Host and device agree on both through this header.
+//
+// A block is a part of C: some of its rows, all of its columns. A piece is a part of the sum of one
+// block: some of the columns of A and the rows of B. Blocks are computed in order, each one's
+// pieces too. A piece may wait for slots before it is read, and it may be sent on to a neighbour by
+// the kernel itself, out of the shared memory that the products read.
+#pragma once
+
+#include <cuda.h>
+
+#include <cstdint>
+
+#include "kernels/base/host_device.h"
+
+namespace agmm::sm90 {
+
+constexpr int kMaxBlocks = 32, kMaxPieces = 32, kMaxMaps = 3 * kMaxPieces;
+// The rows of a tile, and the bytes of K in one stage: 128, the span of the swizzle.
+constexpr int kTileRows = 128, kStageBytesOfK = 128;
+constexpr int kConsumers = 2;                     // warpgroups, which take 64 rows of a tile each
+constexpr int kThreads = 128 * (1 + kConsumers);  // the first warpgroup loads and sends
+
+// A matrix as TMA sees it: element (row, col) of the matrix is element (row, x + col) of the map,
+// because a map begins at 16 aligned bytes.
+struct View {
+  int map = 0;  // in Arguments::maps
+  int x = 0;
+};
+
+// The sending of a piece of A. `words` and `slot` lie in the memory of the receiver, `counter` in
+// that of the sender.
+struct Send {
+  int map = -1;  // of the place at the receiver; -1: the piece is not sent
+  int x = 0;
+  int contributors = 0;         // CTAs that send a part of it: ContributorsOf
+  uint32_t* counter = nullptr;  // counts them; zero between launches
+  uint64_t* slot = nullptr;     // raised to the epoch once all has arrived
+  const uint64_t* credit =
+      nullptr;  // has the epoch once the receiver's place may be written; null: at once
+};
+
+struct Piece {
+  View a, b;
+  int k = 0;
+  const uint64_t* waits[2] = {};  // slots that have the epoch before A or B is read; null: none
+  Send send;
+};
+
+struct Block {
+  int rows = 0, cols = 0;
+  int first_piece = 0, pieces = 0;
+  void* c = nullptr;  // element (0, 0)
+  int64_t pitch = 0;  // of C, in elements
+};
+
+struct Arguments {
+  CUtensorMap maps[kMaxMaps];
+  Block blocks[kMaxBlocks];
+  Piece pieces[kMaxPieces];
+  int block_count = 0;
+  int raster_rows = 0;   // rows of tiles that are computed together, column by column
+  int send_columns = 1;  // columns of tiles that share the sending of a piece
+  uint64_t epoch = 0;
+  const uint64_t* abort =
+      nullptr;  // once it is not zero, waits pass and no slot is raised; may be null
+};
+
+// The order of a block's tiles: bands of raster_rows rows of tiles, column by column within a band.
+struct TileOrder {
+  int row_tiles, col_tiles, raster_rows;
+
+  AGMM_HOST_DEVICE constexpr TileOrder(const Block& block, int tile_cols, int raster_rows)
+      : row_tiles((block.rows + kTileRows - 1) / kTileRows),
+        col_tiles((block.cols + tile_cols - 1) / tile_cols),
+        raster_rows(raster_rows) {}
+  AGMM_HOST_DEVICE constexpr int count() const { return row_tiles * col_tiles; }
+
+  struct Tile {
+    int row, col;
+  };
+  AGMM_HOST_DEVICE constexpr Tile At(int index) const {
+    const int band = index / (raster_rows * col_tiles);
+    const int rest = index - band * raster_rows * col_tiles, left = row_tiles - band * raster_rows;
+    const int height = left < raster_rows ? left : raster_rows;
+    return {band * raster_rows + rest % height, rest / height};
+  }
+};
+
+// CTAs of a grid that compute a tile of the first `send_columns` columns of a block whose tiles
+// begin at number `first`.
+constexpr int ContributorsOf(const TileOrder& order, int first, int grid, int send_columns) {
+  int count = 0;
+  for (int cta = 0; cta < grid; ++cta) {
+    for (int index = (cta - first % grid + grid) % grid; index < order.count(); index += grid) {
+      if (order.At(index).col < send_columns) {
+        ++count;
+        break;
+      }
+    }
+  }
+  return count;
+}
+
+}  // namespace agmm::sm90

@@ -1,0 +1,38 @@
+// The choice of a kernel of product.cu for a product, and its launch.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/base/dtype.h"
+
+namespace agmm::sm90 {
+
+// The products of a rank that one launch computes.
+struct ProductProblem {
+  DType in = DType::kBF16, out = DType::kBF16;  // of A and B; of C
+  int64_t rows = 0, cols = 0;                   // of the largest block of C
+  int64_t tiles_rows = 0;                       // rows of all blocks, each rounded up to tiles
+  bool sends = false;                           // the kernel sends pieces of A on
+  int sms = 0;                                  // of the GPU, that the kernel may use
+};
+
+struct ProductConfig {
+  std::string kernel;  // its name in the image
+  int tile_cols = 0;
+  int stages = 0;                         // of shared memory
+  int shared_bytes = 0;                   // dynamic
+  int ctas = 0;                           // all of them must be resident
+  int raster_rows = 0, send_columns = 0;  // of Arguments
+};
+
+// Errors: UNIMPLEMENTED, with the reason, for products that cuBLASLt computes: f32 inputs, results
+// of another 16-bit type, and 64 rows or fewer, for which a tile of 128 rows is half empty.
+absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem);
+
+// The kernel with tiles of this width; the types are "f16", "bf16", "e4m3" and "f32".
+ProductConfig ProductKernel(const std::string& in, const std::string& out, int tile_cols,
+                            bool sends);
+
+}  // namespace agmm::sm90

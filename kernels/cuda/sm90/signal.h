@@ -1,0 +1,61 @@
+// Slots between GPUs: 64-bit words that have the number of the epoch once something has happened.
+//
+// The order to keep, wherever a kernel sends:
+//   each thread that has stored:  WaitForStores (not WaitForStoreReads)
+//                                 CountContribution: acquire and release at the scope of the GPU
+//   the last one of them:         RaiseSlot: release at the scope of the system
+//   the thread that loads there:  WaitForSlot: acquire at the scope of the system
+//                                 FenceAsyncGlobal: global memory, not only shared memory
+//                                 LoadTile
+// Each of these is needed; tests/sm90 deletes and weakens them one by one.
+#pragma once
+
+#include <cstdint>
+
+namespace agmm::sm90 {
+
+__device__ __forceinline__ uint64_t LoadAcquire(const uint64_t* word) {
+  uint64_t value;
+  asm volatile("ld.acquire.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(word) : "memory");
+  return value;
+}
+
+// True once the host has given up the launch.
+__device__ __forceinline__ bool IsAborted(const uint64_t* abort) {
+  if (abort == nullptr) return false;
+  uint64_t value;
+  asm volatile("ld.relaxed.sys.global.u64 %0, [%1];" : "=l"(value) : "l"(abort) : "memory");
+  return value != 0;
+}
+
+// Waits until the slot has the epoch, or the launch is aborted.
+__device__ __forceinline__ void WaitForSlot(const uint64_t* slot, uint64_t epoch,
+                                            const uint64_t* abort) {
+  while (LoadAcquire(slot) < epoch) {
+    if (IsAborted(abort)) return;
+  }
+}
+
+// Orders what the thread knows of global memory before its later bulk copies.
+__device__ __forceinline__ void FenceAsyncGlobal() {
+  asm volatile("fence.proxy.async.global;" ::: "memory");
+}
+
+// Adds this CTA's part. Returns true for the last one, which then knows of all others.
+__device__ __forceinline__ bool CountContribution(uint32_t* counter, int contributors) {
+  uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], 1;"
+               : "=r"(before)
+               : "l"(counter)
+               : "memory");
+  if (before + 1 != static_cast<uint32_t>(contributors)) return false;
+  // For the next launch, which begins after this one has ended.
+  asm volatile("st.relaxed.gpu.global.u32 [%0], 0;" ::"l"(counter) : "memory");
+  return true;
+}
+
+__device__ __forceinline__ void RaiseSlot(uint64_t* slot, uint64_t epoch) {
+  asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(slot), "l"(epoch) : "memory");
+}
+
+}  // namespace agmm::sm90

@@ -1,0 +1,215 @@
+// The kernels of kernels/cuda/sm90 on the model that executes their PTX: right, and without a
+// finding, in every order.
+#include "kernels/cuda/sm90/product_arguments.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/sm90/product_config.h"
+#include "tests/model/ptx/program/image.h"
+#include "tests/sm90/ring.h"
+
+namespace agmm::sm90 {
+namespace {
+
+ptx::Module& Kernels() {
+  static ptx::Module& module = *[] {
+    std::ifstream file(AGMM_PRODUCT_FATBIN, std::ios::binary);
+    std::stringstream image;
+    image << file.rdbuf();
+    return ptx::ParseModule(ptx::PtxInImage(image.str().data())).release();
+  }();
+  return module;
+}
+
+class ProductTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ProductTest, IsExactWithoutAFinding) {
+  Ring ring(GetParam(), Kernels());
+  for (int epoch = 1; epoch <= GetParam().epochs; ++epoch) {
+    ring.Run(epoch);
+    EXPECT_EQ(ring.CountWrong(), 0) << "epoch " << epoch;
+    EXPECT_THAT(ring.world().races.findings(), testing::IsEmpty());
+  }
+}
+
+std::vector<Case> Shapes() {
+  return {
+      {.name = "OneTile", .rows = {128}, .n = 128, .k = 64},
+      {.name = "OneElement", .rows = {1}, .n = 1, .k = 1, .odd = true},
+      {.name = "Ragged", .rows = {136}, .n = 136, .k = 72, .ctas = 1},
+      {.name = "F16",
+       .element = Element::kF16,
+       .out = Element::kF16,
+       .rows = {200},
+       .n = 136,
+       .k = 136},
+      {.name = "F16ToF32",
+       .element = Element::kF16,
+       .out = Element::kF32,
+       .rows = {200},
+       .n = 137,
+       .k = 136,
+       .odd = true},
+      {.name = "BF16ToF32", .out = Element::kF32, .rows = {130}, .n = 130, .k = 200},
+      {.name = "Wide", .tile_cols = 256, .rows = {200, 129}, .n = 520, .k = 328},
+      {.name = "WideF16",
+       .element = Element::kF16,
+       .out = Element::kF16,
+       .tile_cols = 256,
+       .rows = {128},
+       .n = 300,
+       .k = 72,
+       .odd = true},
+      {.name = "E4M3",
+       .element = Element::kE4M3,
+       .out = Element::kF32,
+       .rows = {200},
+       .n = 136,
+       .k = 272},
+      {.name = "Chunks", .rows = {200, 129, 7}, .n = 200, .k = 136},
+      {.name = "ChunksAtOddColumns", .rows = {200, 129, 7}, .n = 201, .k = 137, .odd = true},
+      {.name = "PartsOfK", .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true},
+      {.name = "Bands", .rows = {640}, .n = 384, .k = 64, .ctas = 3, .raster_rows = 2},
+  };
+}
+
+std::vector<Case> Rings() {
+  return {
+      {.name = "TwoGpus", .gpus = 2, .rows = {200, 129}, .n = 200, .k = 136},
+      {.name = "TwoGpusWide", .gpus = 2, .tile_cols = 256, .rows = {384, 256}, .n = 264, .k = 328},
+      {.name = "ThreeGpusAtOddColumns",
+       .gpus = 3,
+       .rows = {200, 300, 64},
+       .n = 201,
+       .k = 137,
+       .odd = true,
+       .ctas = 3},
+      {.name = "FourGpusTwoEpochs",
+       .gpus = 4,
+       .rows = {300, 128, 200, 1},
+       .n = 136,
+       .k = 200,
+       .ctas = 3,
+       .epochs = 2},
+      {.name = "FourGpusThatShareTheSending",
+       .gpus = 4,
+       .rows = {256, 128, 200, 64},
+       .n = 384,
+       .k = 264,
+       .ctas = 3,
+       .send_columns = 2},
+      {.name = "FourGpusInBands",
+       .gpus = 4,
+       .rows = {600, 128, 200, 64},
+       .n = 264,
+       .k = 136,
+       .ctas = 3,
+       .raster_rows = 2},
+      {.name = "EightGpus",
+       .gpus = 8,
+       .rows = {64, 128, 1, 32, 130, 64, 128, 64},
+       .n = 128,
+       .k = 72},
+      {.name = "ThreeGpusPartsOfK",
+       .gpus = 3,
+       .rows = {64, 100, 7},
+       .n = 136,
+       .k = 200,
+       .ctas = 2,
+       .along_k = true},
+  };
+}
+
+// Each case in random orders, late, eager, and with a CTA that starves.
+std::vector<Case> InOrders(const std::vector<Case>& cases) {
+  std::vector<Case> all;
+  const auto add = [&](Case product, const std::string& order, const ptx::RunOptions& options) {
+    product.name += order;
+    product.options = options;
+    product.options.instruction_limit = 20'000'000;
+    all.push_back(product);
+  };
+  for (const Case& product : cases) {
+    add(product, "Random1", {.seed = 1});
+    add(product, "Random2", {.seed = 2});
+    add(product, "Late", {.seed = 3, .mode = ptx::Mode::kLate});
+    add(product, "Eager", {.seed = 4, .mode = ptx::Mode::kEager});
+    if (product.gpus > 1) add(product, "Starved", {.seed = 5, .starved_gpu = 1, .starved_cta = 0});
+  }
+  return all;
+}
+
+std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.param.name; }
+INSTANTIATE_TEST_SUITE_P(Shapes, ProductTest, testing::ValuesIn(InOrders(Shapes())), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Rings, ProductTest, testing::ValuesIn(InOrders(Rings())), NameOfCase);
+
+ProductProblem Problem(int64_t rows, int64_t cols) {
+  return {.rows = rows,
+          .cols = cols,
+          .tiles_rows = (rows + kTileRows - 1) / kTileRows * kTileRows,
+          .sms = 132};
+}
+
+TEST(ProductConfig, WideTilesAreChosenUnlessTheyTakeLonger) {
+  EXPECT_EQ(ChooseProduct(Problem(4096, 4096))->kernel, "agmm_product_bf16_bf16_256");
+  EXPECT_EQ(ChooseProduct(Problem(1024, 1024))->kernel, "agmm_product_bf16_bf16_128")
+      << "64 tiles, not 32";
+  ProductProblem sums = Problem(4096, 4096);
+  sums.out = DType::kF32;
+  sums.sends = true;
+  EXPECT_EQ(ChooseProduct(sums)->kernel, "agmm_ring_bf16_f32_128");
+}
+
+TEST(ProductConfig, AllCtasHaveATileAndFit) {
+  const auto small = ChooseProduct(Problem(300, 200));
+  EXPECT_EQ(small->ctas, 6);
+  for (const int tile_cols : {128, 256}) {
+    EXPECT_LE(ProductKernel("bf16", "bf16", tile_cols, true).shared_bytes, 227 * 1024);
+  }
+}
+
+TEST(ProductConfig, OtherProductsAreLeftToCublasLtWithTheReason) {
+  const auto reason = [](ProductProblem problem) {
+    return std::string(ChooseProduct(problem).status().message());
+  };
+  EXPECT_EQ(reason(Problem(64, 4096)),
+            "products with 64 rows, at most 64, are computed by cuBLASLt");
+  ProductProblem other = Problem(4096, 4096);
+  other.in = DType::kF32;
+  EXPECT_EQ(reason(other), "products of f32 are computed by cuBLASLt");
+  other.in = DType::kBF16;
+  other.out = DType::kF16;
+  EXPECT_EQ(reason(other), "products of bf16 with results of f16 are computed by cuBLASLt");
+}
+
+TEST(TileOrder, EveryTileOccursOnce) {
+  for (const int raster_rows : {1, 2, 5, 16}) {
+    const TileOrder order({.rows = 7 * kTileRows - 3, .cols = 5 * 128 - 1}, 128, raster_rows);
+    ASSERT_EQ(order.count(), 35);
+    std::vector<int> seen(35, 0);
+    for (int i = 0; i < 35; ++i) ++seen[order.At(i).row * 5 + order.At(i).col];
+    EXPECT_THAT(seen, testing::Each(1)) << raster_rows;
+  }
+}
+
+TEST(TileOrder, ContributorsAreTheCtasOfTheFirstColumns) {
+  const TileOrder order({.rows = 4 * kTileRows, .cols = 3 * 128}, 128, 16);
+  EXPECT_EQ(ContributorsOf(order, 0, 132, 1), 4);
+  EXPECT_EQ(ContributorsOf(order, 0, 3, 1), 3);
+  EXPECT_EQ(ContributorsOf(order, 0, 132, 2), 8);
+  EXPECT_EQ(ContributorsOf(order, 131, 132, 1), 4);
+  EXPECT_EQ(ContributorsOf(TileOrder({.rows = 4 * kTileRows, .cols = 3 * 128}, 128, 2), 0, 6, 1), 2)
+      << "tiles 0, 1, 6 and 7";
+}
+
+}  // namespace
+}  // namespace agmm::sm90

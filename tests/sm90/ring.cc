@@ -1,0 +1,215 @@
+#include "tests/sm90/ring.h"
+
+#include <cstring>
+#include <numeric>
+#include <stdexcept>
+
+#include "kernels/cuda/sm90/product_config.h"
+
+namespace agmm::sm90 {
+namespace {
+
+std::string NameOf(Element element) {
+  switch (element) {
+    case Element::kF16: return "f16";
+    case Element::kBF16: return "bf16";
+    case Element::kE4M3: return "e4m3";
+    case Element::kF32: return "f32";
+  }
+  return "";
+}
+
+}  // namespace
+
+Ring::Ring(const Case& product, ptx::Module& kernels)
+    : product_(product), kernels_(kernels), world_(memory_, product.options) {
+  const int chunks = static_cast<int>(product.rows.size());
+  const int total = std::accumulate(product.rows.begin(), product.rows.end(), 0);
+  const int k = product.along_k ? total : product.k, m = product.along_k ? product.k : total;
+  for (int gpu = 0; gpu < product.gpus; ++gpu) {
+    auto state = std::make_unique<Gpu>();
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      const int rows = product.along_k ? m : product.rows[chunk],
+                cols = product.along_k ? product.rows[chunk] : k;
+      state->a.push_back(std::make_unique<Matrix>(memory_, gpu, product.element, rows, cols,
+                                                  Odd(1 + 2 * ((chunk + gpu) % 4))));
+    }
+    const bool k_major = product.element == Element::kE4M3;
+    state->b = std::make_unique<Matrix>(memory_, gpu, product.element, k_major ? product.n : k,
+                                        k_major ? k : product.n, Odd(3));
+    state->c = std::make_unique<Matrix>(memory_, gpu, product.out, m, product.n, Odd(5));
+    memory_.Add(state->slots, sizeof state->slots, gpu);
+    memory_.Add(state->counters, sizeof state->counters, gpu);
+    world_.races.SetWritten(reinterpret_cast<uint64_t>(state->slots), sizeof state->slots);
+    world_.races.SetWritten(reinterpret_cast<uint64_t>(state->counters), sizeof state->counters);
+    gpus_.push_back(std::move(state));
+  }
+}
+
+void Ring::Run(uint64_t epoch) {
+  const int chunks = static_cast<int>(product_.rows.size());
+  for (int gpu = 0; gpu < product_.gpus; ++gpu) {
+    Gpu& state = *gpus_[gpu];
+    state.b->Fill(7 * static_cast<uint32_t>(epoch) + gpu, world_.races);
+    state.c->Poison();
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      if (product_.gpus == 1 || chunk == gpu) {
+        state.a[chunk]->Fill(100 * static_cast<uint32_t>(epoch) + chunk, world_.races);
+      }
+    }
+  }
+  world_.races.ForgetGlobal();  // an epoch begins after the one before has ended everywhere
+  for (int gpu = 0; gpu < product_.gpus; ++gpu) Start(gpu, epoch);
+  world_.Run();
+  world_.CheckEnd(memory_);
+  world_.RemoveEnded();
+}
+
+int Ring::CountWrong() const {
+  int wrong = 0;
+  const std::vector<float> a = WholeA();
+  for (const auto& state : gpus_) {
+    for (size_t chunk = 0; chunk < product_.rows.size(); ++chunk) {
+      const Matrix& own = *gpus_[product_.gpus == 1 ? 0 : chunk]->a[chunk];
+      const Matrix& copy = *state->a[chunk];
+      for (int row = 0; row < own.rows; ++row) {
+        wrong += std::memcmp(own.Place(row, 0), copy.Place(row, 0),
+                             static_cast<size_t>(own.cols) * BytesOf(own.element)) != 0;
+      }
+      wrong += copy.CountChangedOutside();
+    }
+    wrong += CountWrongProducts(*state, a) + state->c->CountChangedOutside();
+  }
+  return wrong;
+}
+
+std::vector<float> Ring::WholeA() const {
+  const int m = gpus_[0]->c->rows, k = depth_of_k();
+  std::vector<float> whole(static_cast<size_t>(m) * k);
+  int first = 0;
+  for (size_t chunk = 0; chunk < product_.rows.size(); ++chunk) {
+    const Matrix& a = *gpus_[product_.gpus == 1 ? 0 : chunk]->a[chunk];
+    for (int row = 0; row < a.rows; ++row) {
+      for (int col = 0; col < a.cols; ++col) {
+        whole[product_.along_k ? static_cast<size_t>(row) * k + first + col
+                               : static_cast<size_t>(first + row) * k + col] = a.At(row, col);
+      }
+    }
+    first += product_.rows[chunk];
+  }
+  return whole;
+}
+
+int Ring::depth_of_k() const { return b_is_k_major() ? gpus_[0]->b->cols : gpus_[0]->b->rows; }
+
+int Ring::CountWrongProducts(const Gpu& state, const std::vector<float>& a) const {
+  const bool k_major = b_is_k_major();
+  const int k = depth_of_k(), n = product_.n;
+  std::vector<float> b(static_cast<size_t>(k) * n), sums(n);
+  for (int i = 0; i < k; ++i) {
+    for (int col = 0; col < n; ++col)
+      b[static_cast<size_t>(i) * n + col] = k_major ? state.b->At(col, i) : state.b->At(i, col);
+  }
+  int wrong = 0;
+  for (int row = 0; row < state.c->rows; ++row) {
+    std::fill(sums.begin(), sums.end(), 0.f);
+    for (int i = 0; i < k; ++i) {
+      const float factor = a[static_cast<size_t>(row) * k + i];
+      const float* const from = &b[static_cast<size_t>(i) * n];
+      for (int col = 0; col < n; ++col) sums[col] += factor * from[col];
+    }
+    for (int col = 0; col < n; ++col) {
+      std::byte want[4];
+      StoreFloat(product_.out, sums[col], want);
+      wrong += std::memcmp(want, state.c->Place(row, col), BytesOf(product_.out)) != 0;
+    }
+  }
+  return wrong;
+}
+
+int Ring::ChunkAt(int gpu, int step) const {
+  const int chunks = static_cast<int>(product_.rows.size());
+  return product_.gpus == 1 ? step : (gpu - step + chunks) % chunks;
+}
+
+int Ring::AddMap(Arguments& arguments, const ptx::TensorMap& map) {
+  static_assert(sizeof(CUtensorMap) == sizeof map);
+  std::memcpy(&arguments.maps[maps_], &map, sizeof map);
+  return maps_++;
+}
+
+void Ring::Start(int gpu, uint64_t epoch) {
+  const int chunks = static_cast<int>(product_.rows.size()),
+            depth = kStageBytesOfK / BytesOf(product_.element);
+  Gpu& state = *gpus_[gpu];
+  Gpu& next = *gpus_[(gpu + 1) % product_.gpus];
+  auto arguments = std::make_unique<Arguments>();
+  std::memset(static_cast<void*>(arguments.get()), 0, sizeof(Arguments));
+  arguments->raster_rows = product_.raster_rows;
+  arguments->send_columns = product_.send_columns;
+  arguments->epoch = epoch;
+  maps_ = 0;
+  std::vector<int> first(chunks + 1, 0);
+  std::partial_sum(product_.rows.begin(), product_.rows.end(), first.begin() + 1);
+  int b_map = product_.along_k ? -1 : AddMap(*arguments, BMap(*state.b, depth, 0, state.b->rows));
+  int tiles = 0;
+  for (int step = 0; step < chunks; ++step) {
+    const int chunk = ChunkAt(gpu, step);
+    Piece& piece = arguments->pieces[step];
+    piece = Piece();
+    piece.a = {AddMap(*arguments, state.a[chunk]->Map(kTileRows, depth)), state.a[chunk]->x};
+    if (product_.along_k) {
+      b_map = AddMap(*arguments, BMap(*state.b, depth, first[chunk], product_.rows[chunk]));
+    }
+    piece.b = {b_map, state.b->x};
+    piece.k = product_.along_k ? product_.rows[chunk] : product_.k;
+    if (product_.gpus > 1 && step > 0) piece.waits[0] = &state.slots[chunk];
+    const bool begins_block = !product_.along_k || step == 0;
+    if (begins_block) {
+      Block& block = arguments->blocks[arguments->block_count++];
+      block = Block();
+      block.rows = product_.along_k ? state.c->rows : product_.rows[chunk];
+      block.cols = product_.n;
+      block.first_piece = step;
+      block.c = state.c->Place(product_.along_k ? 0 : first[chunk], 0);
+      block.pitch = state.c->pitch;
+    }
+    Block& block = arguments->blocks[arguments->block_count - 1];
+    ++block.pieces;
+    const TileOrder order(block, product_.tile_cols, product_.raster_rows);
+    if (product_.gpus > 1 && step + 1 < chunks) {
+      piece.send.map = AddMap(*arguments, next.a[chunk]->Map(kTileRows, depth));
+      piece.send.x = next.a[chunk]->x;
+      piece.send.counter = &state.counters[chunk];
+      piece.send.slot = &next.slots[chunk];
+      piece.send.contributors =
+          ContributorsOf(order, product_.along_k ? 0 : tiles, product_.ctas, product_.send_columns);
+    }
+    if (!product_.along_k) tiles += order.count();
+  }
+  Launch(gpu, *arguments);
+}
+
+ptx::TensorMap Ring::BMap(const Matrix& b, int depth, int first_row, int rows) const {
+  if (b_is_k_major()) return b.Map(product_.tile_cols, depth);
+  ptx::TensorMap map = b.Map(depth, 64);
+  map.address += static_cast<uint64_t>(first_row) * b.pitch * BytesOf(b.element);
+  map.dims[1] = rows;
+  return map;
+}
+
+void Ring::Launch(int gpu, const Arguments& arguments) {
+  const ProductConfig config = ProductKernel(NameOf(product_.element), NameOf(product_.out),
+                                             product_.tile_cols, product_.gpus > 1);
+  ptx::Kernel& kernel = *kernels_.kernels.at(config.kernel);
+  const void* const parameters[] = {&arguments};
+  world_.Start({.module = &kernels_,
+                .kernel = &kernel,
+                .grid = {static_cast<uint32_t>(product_.ctas), 1, 1},
+                .block = {kThreads, 1, 1},
+                .dynamic_shared_bytes = static_cast<uint32_t>(config.shared_bytes),
+                .parameters = ptx::PackParameters(kernel, parameters),
+                .gpu = gpu});
+}
+
+}  // namespace agmm::sm90

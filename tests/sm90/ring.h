@@ -1,0 +1,74 @@
+// Products of one GPU, and of several GPUs whose chunks of A travel around a ring, on the model.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "kernels/cuda/sm90/product_arguments.h"
+#include "tests/sm90/matrix.h"
+
+namespace agmm::sm90 {
+
+struct Case {
+  std::string name;
+  int gpus = 1;
+  Element element = Element::kBF16, out = Element::kBF16;
+  int tile_cols = 128;
+  std::vector<int> rows;  // of the chunks; with several GPUs, chunk i belongs to GPU i
+  int n = 0, k = 0;
+  bool odd = false;  // matrices begin at odd columns
+  int ctas = 2, send_columns = 1, raster_rows = 16, epochs = 1;
+  bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
+  ptx::RunOptions options;
+};
+
+inline void PrintTo(const Case& product, std::ostream* out) { *out << product.name; }
+
+// All GPUs of a product C = A * B, where chunks of A travel around a ring. On one GPU all chunks
+// are there.
+class Ring {
+ public:
+  // The module's kernels are those of product.cu. It outlives the ring.
+  Ring(const Case& product, ptx::Module& kernels);
+
+  // Runs an epoch on all GPUs, with new operands.
+  void Run(uint64_t epoch);
+  // Returns the number of wrong elements of C and of wrong rows of received chunks, and of elements
+  // that were written outside of the matrices.
+  int CountWrong() const;
+  const ptx::World& world() const { return world_; }
+
+ private:
+  struct Gpu {
+    std::vector<std::unique_ptr<Matrix>> a;  // by chunk: its own, and places for the others
+    std::unique_ptr<Matrix> b, c;
+    uint64_t slots[kMaxPieces] = {};
+    uint32_t counters[kMaxPieces] = {};
+  };
+
+  int Odd(int x) const { return product_.odd ? x : 0; }
+  bool b_is_k_major() const { return product_.element == Element::kE4M3; }
+  int depth_of_k() const;
+  // Returns the whole A, row-major.
+  std::vector<float> WholeA() const;
+  int CountWrongProducts(const Gpu& state, const std::vector<float>& a) const;
+  // Returns the chunk that a GPU computes at a step of the ring.
+  int ChunkAt(int gpu, int step) const;
+  int AddMap(Arguments& arguments, const ptx::TensorMap& map);
+  // Returns a map of some rows of B.
+  ptx::TensorMap BMap(const Matrix& b, int depth, int first_row, int rows) const;
+  void Start(int gpu, uint64_t epoch);
+  void Launch(int gpu, const Arguments& arguments);
+
+  const Case product_;
+  ptx::Module& kernels_;
+  ptx::HostMemory memory_;
+  ptx::World world_;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  int maps_ = 0;
+};
+
+}  // namespace agmm::sm90
