@@ -81,9 +81,11 @@ void SetElement(Warp& warp, const Operand& to, int lane, const std::byte* from, 
 // The key of an address for releases.
 uint64_t Key(const std::byte* at) { return reinterpret_cast<uint64_t>(at); }
 
+constexpr size_t kMostPolls = 16;  // words that a warp is expected to poll in one loop
+
 Outcome Load(Warp& warp, const Instruction& instruction, uint32_t mask) {
   const int bytes = Bytes(instruction.type), count = instruction.count;
-  bool polls = instruction.scope != Scope::kNone && count == 1;
+  const bool polls = instruction.scope != Scope::kNone && count == 1;
   ForLanes(mask, [&](int lane) {
     const uint64_t address = AddressOf(warp, instruction.operands[1], lane);
     const std::byte* const at =
@@ -98,13 +100,16 @@ Outcome Load(Warp& warp, const Instruction& instruction, uint32_t mask) {
       RelaxedReadAt(warp, lane, Key(at), instruction.scope);
   });
   if (!polls || instruction.operands[0].kind != Operand::kRegister) return Outcome::kNext;
-  // The same value again at the same address: the warp waits for a change.
+  // The same value again, and nothing has happened since: the warp waits for a change.
   const int lane = FirstLane(mask);
   const uint64_t address = AddressOf(warp, instruction.operands[1], lane);
-  const uint64_t value = Target(warp, instruction.operands[0])[lane];
-  const bool again = address == warp.poll_address && value == warp.poll_value;
-  warp.poll_address = address;
-  warp.poll_value = value;
+  const Warp::Poll now = {Target(warp, instruction.operands[0])[lane],
+                          warp.cta->grid->world->events};
+  if (warp.polls.size() > kMostPolls) warp.polls.clear();
+  const auto [poll, is_new] = warp.polls.try_emplace(address, now);
+  const bool again =
+      !is_new && poll->second.value == now.value && poll->second.events == now.events;
+  poll->second = now;
   return again ? Outcome::kAgain : Outcome::kNext;
 }
 

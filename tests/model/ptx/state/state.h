@@ -111,7 +111,11 @@ struct Warp {
   std::deque<std::pair<const Instruction*, Clock>>
       landing;  // wgmma in flight: no wait_group has waited for them
 
-  uint64_t poll_address = 0, poll_value = ~0ull;  // of the last polling load
+  // The last strong loads, by address: a loop may poll several words.
+  struct Poll {
+    uint64_t value, events;  // World::events at the load
+  };
+  std::map<uint64_t, Poll> polls;
 
   uint64_t cluster_phases = 0;  // of the cluster barrier that it has arrived at
   int registers_limit = 0;      // a thread's; setmaxnreg changes it
