@@ -19,6 +19,20 @@ std::string NameOf(Element element) {
   return "";
 }
 
+// Raises the word, as the owner of the places does.
+constexpr char kGrant[] = R"(.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry grant(.param .u64 word, .param .u64 value)
+{
+.reg .b64 %word, %value;
+ld.param.u64 %word, [word];
+ld.param.u64 %value, [value];
+st.release.sys.global.u64 [%word], %value;
+ret;
+}
+)";
+
 }  // namespace
 
 Ring::Ring(const Case& product, ptx::Module& kernels)
@@ -40,8 +54,10 @@ Ring::Ring(const Case& product, ptx::Module& kernels)
     state->c = std::make_unique<Matrix>(memory_, gpu, product.out, m, product.n, Odd(5));
     memory_.Add(state->slots, sizeof state->slots, gpu);
     memory_.Add(state->counters, sizeof state->counters, gpu);
+    memory_.Add(&state->credit, sizeof state->credit, gpu);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->slots), sizeof state->slots);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->counters), sizeof state->counters);
+    world_.races.SetWritten(reinterpret_cast<uint64_t>(&state->credit), sizeof state->credit);
     gpus_.push_back(std::move(state));
   }
 }
@@ -58,9 +74,13 @@ void Ring::Run(uint64_t epoch) {
       }
     }
   }
-  world_.races.ForgetGlobal();  // an epoch begins after the one before has ended everywhere
-  for (int gpu = 0; gpu < product_.gpus; ++gpu) Start(gpu, epoch);
+  if (!product_.credits) world_.races.ForgetGlobal();
+  for (int gpu = 0; gpu < product_.gpus; ++gpu) {
+    if (product_.credits) GrantCredit(gpu, epoch);
+    Start(gpu, epoch);
+  }
   world_.Run();
+  for (const auto& grid : world_.grids()) gpus_[grid->launch.gpu]->known.Join(grid->at_end);
   world_.CheckEnd(memory_);
   world_.RemoveEnded();
 }
@@ -163,7 +183,7 @@ void Ring::Start(int gpu, uint64_t epoch) {
     }
     piece.b = {b_map, state.b->x};
     piece.k = product_.along_k ? product_.rows[chunk] : product_.k;
-    if (product_.gpus > 1 && step > 0) piece.waits[0] = &state.slots[chunk];
+    if (product_.gpus > 1 && step > 0) piece.waits[step % 2] = &state.slots[chunk];
     const bool begins_block = !product_.along_k || step == 0;
     if (begins_block) {
       Block& block = arguments->blocks[arguments->block_count++];
@@ -182,6 +202,7 @@ void Ring::Start(int gpu, uint64_t epoch) {
       piece.send.x = next.a[chunk]->x;
       piece.send.counter = &state.counters[chunk];
       piece.send.slot = &next.slots[chunk];
+      if (product_.credits) piece.send.credit = &state.credit;
       piece.send.contributors =
           ContributorsOf(order, product_.along_k ? 0 : tiles, product_.ctas, product_.send_columns);
     }
@@ -209,7 +230,21 @@ void Ring::Launch(int gpu, const Arguments& arguments) {
                 .block = {kThreads, 1, 1},
                 .dynamic_shared_bytes = static_cast<uint32_t>(config.shared_bytes),
                 .parameters = ptx::PackParameters(kernel, parameters),
-                .gpu = gpu});
+                .gpu = gpu,
+                .known = product_.credits ? gpus_[gpu]->known : ptx::Knowledge()});
+}
+
+void Ring::GrantCredit(int gpu, uint64_t epoch) {
+  static ptx::Module& module = *ptx::ParseModule(kGrant).release();
+  ptx::Kernel& kernel = *module.kernels.at("grant");
+  uint64_t* const word = &gpus_[(gpu + product_.gpus - 1) % product_.gpus]->credit;
+  const void* const parameters[] = {&word, &epoch};
+  world_.Start({.module = &module,
+                .kernel = &kernel,
+                .block = {1, 1, 1},
+                .parameters = ptx::PackParameters(kernel, parameters),
+                .gpu = gpu,
+                .known = gpus_[gpu]->known});
 }
 
 }  // namespace agmm::sm90

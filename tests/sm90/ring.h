@@ -21,6 +21,9 @@ struct Case {
   int n = 0, k = 0;
   bool odd = false;  // matrices begin at odd columns
   int ctas = 2, send_columns = 1, raster_rows = 16, epochs = 1;
+  // The epochs of a GPU follow those of its neighbours only through slots and credits; else all
+  // GPUs meet between two epochs.
+  bool credits = false;
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
   ptx::RunOptions options;
 };
@@ -46,7 +49,9 @@ class Ring {
     std::vector<std::unique_ptr<Matrix>> a;  // by chunk: its own, and places for the others
     std::unique_ptr<Matrix> b, c;
     uint64_t slots[kMaxPieces] = {};
+    uint64_t credit = 0;  // of the next GPU: its places may be written
     uint32_t counters[kMaxPieces] = {};
+    ptx::Knowledge known;  // of the epochs so far
   };
 
   int Odd(int x) const { return product_.odd ? x : 0; }
@@ -62,6 +67,8 @@ class Ring {
   ptx::TensorMap BMap(const Matrix& b, int depth, int first_row, int rows) const;
   void Start(int gpu, uint64_t epoch);
   void Launch(int gpu, const Arguments& arguments);
+  // Tells the GPU before this one that its places here may be written.
+  void GrantCredit(int gpu, uint64_t epoch);
 
   const Case product_;
   ptx::Module& kernels_;
