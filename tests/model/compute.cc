@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <tuple>
 
 #include "tests/model/memory.h"
 #include "tests/model/options.h"
@@ -11,9 +12,13 @@
 namespace model {
 namespace {
 
+// Of all kernels of a process; more is an endless loop.
+constexpr int64_t kMostInstructions = 2'000'000'000;
+
 ptx::RunOptions RunOptionsOf(const Options& options) {
   ptx::RunOptions run;
   run.seed = options.seed;
+  run.instruction_limit = kMostInstructions;
   switch (options.order) {
     case Order::kEager: run.mode = ptx::Mode::kEager; break;
     case Order::kLazy: run.mode = ptx::Mode::kLate; break;
@@ -49,7 +54,16 @@ void Compute::Load(uint64_t library, const void* image) {
 
 void Compute::Unload(uint64_t library) {
   texts_.erase(library);
-  images_.erase(library);
+  const auto image = images_.find(library);
+  if (image == images_.end()) return;
+  if (active()) {
+    for (const auto& grid : world_->grids()) {
+      if (grid->done || grid->launch.module != image->second.module.get()) continue;
+      Fail(grid->launch.kernel->name + " runs while its library is unloaded; wait for it first");
+    }
+  }
+  unloaded_.push_back(std::move(image->second));
+  images_.erase(image);
 }
 
 ComputeKernel* Compute::Find(uint64_t library, const std::string& name) {
@@ -100,7 +114,7 @@ Known Compute::OfStream(int stream) {
 
 Compute::Stream& Compute::StreamOf(int number) {
   Stream& stream = streams_[number];
-  if (stream.agent == 0) stream.agent = world_->races.NewAgent();
+  if (stream.agent == 0) std::tie(stream.agent, stream.clock) = world_->races.TakeAgent({}, -1);
   return stream;
 }
 
@@ -118,7 +132,7 @@ void Compute::Begin(int number, const Operation& operation, int gpu) {
     access.clock = stream.clock;
     access.write = writes;
     access.gpu = gpu;
-    if (IsWord(bytes)) access.scope = ptx::Scope::kSystem;
+    if (operation.copies && IsWord(bytes)) access.scope = ptx::Scope::kSystem;
     for (int64_t row = 0; row < bytes.rows; ++row) {
       const char* const at = memory_.Engine(bytes.address + row * bytes.pitch_bytes);
       world_->races.TouchGlobal(reinterpret_cast<uint64_t>(at), bytes.row_bytes, access,
@@ -133,13 +147,17 @@ void Compute::End(int number, const Operation& operation) {
   Stream& stream = StreamOf(number);
   if (operation.compute != nullptr && operation.compute->grid != nullptr) {
     stream.known.Join(operation.compute->grid->at_end);
+    world_->RemoveEnded(operation.compute->grid);
+    operation.compute->grid = nullptr;
   }
   stream.known.order.Learn(stream.agent, stream.clock);
   for (const auto& [bytes, writes] : operation.accesses) {
-    if (!writes || !IsWord(bytes)) continue;
+    if (!operation.copies || !writes || !IsWord(bytes)) continue;
+    // A kernel that acquires the word still needs a proxy fence for what the stream has done.
+    ptx::Knowledge published;
+    published.order = stream.known.order;
     const auto key = reinterpret_cast<uint64_t>(memory_.Engine(bytes.address));
-    world_->released[key] = {
-        {ptx::Scope::kSystem, -1, nullptr, nullptr, stream.agent, stream.known}};
+    world_->released[key] = {{ptx::Scope::kSystem, -1, 0, 0, stream.agent, published}};
   }
   ++world_->events;
 }
@@ -153,7 +171,8 @@ void Compute::Release(uint64_t address, int64_t bytes) {
 bool Compute::Step(ComputeLaunch& launch) {
   try {
     if (launch.grid == nullptr) launch.grid = &world_->Start(launch.launch);
-    const bool stepped = world_->Step();
+    // Another launch's step may have ended this one.
+    const bool stepped = launch.grid->done || world_->Step();
     if (!stepped && !launch.grid->done) stuck_events_ = world_->events;
   } catch (const ptx::Stop& stop) {
     Fail(stop.what());
@@ -162,7 +181,19 @@ bool Compute::Step(ComputeLaunch& launch) {
   return launch.grid->done;
 }
 
-bool Compute::stuck() const { return active() && stuck_events_ == world_->events; }
+bool Compute::IsStuck(const ComputeLaunch& launch) const {
+  return launch.grid != nullptr && !launch.grid->done && stuck_events_ == world_->events;
+}
+
+bool Compute::has_kernels() const { return active() && !world_->done(); }
+
+void Compute::HostActed() {
+  if (active()) ++world_->events;
+}
+
+void Compute::Lose(int gpu) {
+  if (active()) world_->Lose(gpu);
+}
 
 std::string Compute::Waiters() const { return active() ? world_->Waiters() : ""; }
 

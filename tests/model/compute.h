@@ -75,8 +75,15 @@ class Compute {
 
   // Runs a part of the launch. Returns true once it has ended.
   bool Step(ComputeLaunch& launch);
-  // True if no warp of any kernel can go on before something else happens.
-  bool stuck() const;
+  // True if the launch has begun, has not ended, and no warp of any kernel can go on before
+  // something else happens.
+  bool IsStuck(const ComputeLaunch& launch) const;
+  // True if a launch has begun and has not ended.
+  bool has_kernels() const;
+  // A call of the host: it may have written a word that kernels poll.
+  void HostActed();
+  // The GPU is lost: its kernels end at once, without an effect any more.
+  void Lose(int gpu);
   // One line for each warp that waits.
   std::string Waiters() const;
 
@@ -99,6 +106,7 @@ class Compute {
     std::map<std::string, std::unique_ptr<ComputeKernel>> kernels;
   };
   std::map<uint64_t, Image> images_;
+  std::vector<Image> unloaded_;            // findings name their kernels
   std::map<uint64_t, std::string> texts_;  // PTX that has not been parsed
   std::map<int, Stream> streams_;
   Known host_ = std::make_shared<ptx::Knowledge>();

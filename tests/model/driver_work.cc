@@ -65,9 +65,11 @@ CUresult Copy(const Call& call, CUstream handle, const End& to, const End& from)
       std::memcpy(into + row * a.pitch_bytes, out_of + row * b.pitch_bytes, a.row_bytes);
     }
   };
-  return TheMachine().Submit(
-      *stream,
-      {.name = call.name, .accesses = {{b, false}, {a, true}}, .pieces = pieces, .run = run});
+  return TheMachine().Submit(*stream, {.name = call.name,
+                                       .accesses = {{b, false}, {a, true}},
+                                       .pieces = pieces,
+                                       .run = run,
+                                       .copies = true});
 }
 
 Rectangle Line(uint64_t address, size_t bytes) {

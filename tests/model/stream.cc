@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <numeric>
+#include <thread>
 #include <utility>
 
 namespace model {
@@ -15,6 +16,10 @@ Machine* made = nullptr;
 
 // While a history is recorded, work begins once nothing has been submitted for this time.
 constexpr std::chrono::milliseconds kQuiet(1);
+// While kernels poll and nothing else can run, a blocked caller waits this often and this long for
+// other threads.
+constexpr int kMostIdle = 300;
+constexpr std::chrono::milliseconds kIdle(3);
 
 // Runs after the destructors of the program, because this library was loaded by it.
 [[gnu::destructor]] void AtExit() {
@@ -63,7 +68,8 @@ Stream& Machine::AddStream(uint64_t handle, Gpu& gpu) {
 
 void Machine::RemoveStream(uint64_t handle) {
   const auto found = streams.find(handle);
-  free_numbers_.insert(found->second.number);
+  // Kernels that run as PTX do not count among the operations that the host has seen.
+  if (!compute.active()) free_numbers_.insert(found->second.number);
   streams.erase(found);
 }
 
@@ -134,7 +140,7 @@ bool Machine::MayRun(const Channel& channel) const {
   if (channel.queue.empty() || channel.gpu->error != CUDA_SUCCESS) return false;
   const Operation& head = channel.queue.front();
   // A kernel whose warps all wait goes on once something else has happened.
-  if (head.compute && head.compute->grid && compute.stuck()) return false;
+  if (head.compute && compute.IsStuck(*head.compute)) return false;
   return !head.hangs && (!head.awaits || Holds(*head.awaits));
 }
 
@@ -248,6 +254,7 @@ void Machine::RunSome(const Point& target, int steps) {
 }
 
 void Machine::Poll(const Point& point, bool alone) {
+  compute.HostActed();
   if (history.recording()) {
     while (alone && !Reached(point)) {
       Channel* channel = Next(point);
@@ -266,9 +273,18 @@ void Machine::Poll(const Point& point, bool alone) {
 
 CUresult Machine::Wait(const Point& point, const std::string& caller) {
   const auto blocked = blocked_.insert(caller);
+  int idle = 0;
   while (!Reached(point) && point.channel->gpu->error == CUDA_SUCCESS) {
     Channel* channel = Next(point);
-    if (!channel) Deadlock();
+    if (!channel) {
+      if (!compute.has_kernels() || ++idle > kMostIdle) Deadlock();
+      // Another thread of the host may be about to raise a word that a kernel polls.
+      mutex.unlock();
+      std::this_thread::sleep_for(kIdle);
+      mutex.lock();
+      compute.HostActed();
+      continue;
+    }
     Run(*channel);
     // Lets other host threads continue.
     mutex.unlock();
@@ -288,6 +304,7 @@ void Machine::WaitForAll(const std::string& caller) {
 
 void Machine::Lose(Gpu& gpu, CUresult error, const std::string& why) {
   gpu.error = error;
+  compute.Lose(gpu.index);
   for (size_t i = 0; i < gpu_of_stream_.size(); ++i) {
     if (gpu_of_stream_[i] == &gpu) history.ForgetStream(static_cast<int>(i));
   }

@@ -49,6 +49,7 @@ struct Operation {
 
   uint64_t number = 0;  // in the order of submission
   int stream = 0;
+  bool copies = false;    // between places of memory
   Known host_knew;        // when it was submitted
   std::vector<int> left;  // the pieces that have not run, once it has begun
   bool begun = false;

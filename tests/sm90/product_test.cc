@@ -208,6 +208,37 @@ TEST(TileOrder, EveryTileOccursOnce) {
   }
 }
 
+TEST(ProductConfig, ArgumentsThatTheKernelCannotRunAreRefused) {
+  auto arguments = std::make_unique<Arguments>();
+  std::memset(static_cast<void*>(arguments.get()), 0, sizeof(Arguments));
+  const auto message = [&](int ctas) {
+    ProductConfig config = ProductKernel("bf16", "bf16", 256, true);
+    config.ctas = ctas;
+    return std::string(CheckArguments(*arguments, config).message());
+  };
+  EXPECT_EQ(message(132), "0 blocks; a launch has 1 to 32");
+  arguments->block_count = 1;
+  arguments->raster_rows = 16;
+  arguments->send_columns = 4;
+  arguments->blocks[0] = {.rows = 4096, .cols = 4096, .first_piece = 0, .pieces = 0};
+  EXPECT_THAT(message(132), testing::HasSubstr("4096 columns and 0 pieces"));
+  arguments->blocks[0].pieces = 2;
+  EXPECT_THAT(message(132), testing::HasSubstr("piece 0 has k = 0"));
+  uint64_t slot = 0;
+  for (Piece& piece : {std::ref(arguments->pieces[0]), std::ref(arguments->pieces[1])}) {
+    piece = Piece();
+    piece.k = 64;
+    piece.send.map = 1;
+  }
+  EXPECT_EQ(message(132), "") << "rows of A wait before the tiles that use them";
+  // 32 rows of tiles in two bands: the second band's first column is tile 256.
+  arguments->pieces[1].waits[0] = &slot;
+  EXPECT_THAT(message(132), testing::HasSubstr("a tile that sends is not among the first 132"));
+  arguments->raster_rows = 32;
+  EXPECT_EQ(message(132), "") << "4 columns of 32 tiles";
+  EXPECT_THAT(message(127), testing::HasSubstr("not among the first 127"));
+}
+
 TEST(TileOrder, ContributorsAreTheCtasOfTheFirstColumns) {
   const TileOrder order({.rows = 4 * kTileRows, .cols = 3 * 128}, 128, 16);
   EXPECT_EQ(ContributorsOf(order, 0, 132, 1), 4);

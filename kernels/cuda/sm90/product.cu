@@ -31,7 +31,8 @@ struct Shape {
   static constexpr int kLoaderWarp = 0, kCarrierWarp = 1;
 };
 
-// The shared memory of a CTA: stages, then for each a full and an empty mbarrier.
+// The shared memory of a CTA: stages, then for each a full and an empty mbarrier, and a word for
+// the use of a stage at which the loader gave up.
 template <typename Shape>
 struct Stages {
   uint32_t base;
@@ -48,15 +49,28 @@ struct Stages {
   __device__ __forceinline__ uint32_t Empty(int stage) const {
     return Full(Shape::kStages + stage);
   }
+  __device__ __forceinline__ uint32_t Aborted() const { return Full(2 * Shape::kStages); }
+  // 0: not aborted.
+  __device__ __forceinline__ void SetAborted(uint32_t value) const {
+    asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(Aborted()), "r"(value) : "memory");
+  }
+  // After a wait for a full stage, the `number`-th use of one: true if the loader has given up
+  // instead of filling it. All earlier ones are filled, and must be waited for.
+  __device__ __forceinline__ bool IsAborted(uint32_t number) const {
+    uint32_t value;
+    asm volatile("ld.relaxed.cta.shared.u32 %0, [%1];" : "=r"(value) : "r"(Aborted()) : "memory");
+    return value == number;
+  }
 };
 
-// A stage in use: its index, and the parity of its use.
+// A stage in use: its index, the parity of its use, and the number of uses of stages, from 1.
 template <typename Shape>
 struct Turn {
   int stage = 0;
-  uint32_t parity = 0;
+  uint32_t parity = 0, number = 1;
 
   __device__ __forceinline__ void Next() {
+    ++number;
     if (++stage == Shape::kStages) {
       stage = 0;
       parity ^= 1;
@@ -103,13 +117,15 @@ struct Walk {
 
 __device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 1) / depth; }
 
-// Waits for the slots of a piece, before the thread loads it.
-__device__ __forceinline__ void WaitForPiece(const Arguments& arguments, const Piece& piece) {
-  if (piece.waits[0] == nullptr && piece.waits[1] == nullptr) return;
+// Waits for the slots of a piece, before the thread loads it. Returns false if the launch is
+// aborted.
+__device__ __forceinline__ bool WaitForPiece(const Arguments& arguments, const Piece& piece) {
+  if (piece.waits[0] == nullptr && piece.waits[1] == nullptr) return true;
   for (const uint64_t* const slot : piece.waits) {
-    if (slot != nullptr) WaitForSlot(slot, arguments.epoch, arguments.abort);
+    if (slot != nullptr && !WaitForSlot(slot, arguments.epoch, arguments.abort)) return false;
   }
   FenceAsyncGlobal();
+  return true;
 }
 
 template <typename Shape>
@@ -121,10 +137,14 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
     const int row = walk.tile().row * kTileRows, col = walk.tile().col * Shape::kColumns;
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
-      if (number >= arrived) {
-        WaitForPiece(arguments, piece);
-        arrived = number + 1;
+      if (number >= arrived && !WaitForPiece(arguments, piece)) {
+        // The others wait for this stage, and stop there.
+        WaitForPhase(stages.Empty(turn.stage), turn.parity ^ 1);
+        stages.SetAborted(turn.number);
+        Arrive(stages.Full(turn.stage));
+        return;
       }
+      arrived = max(arrived, number + 1);
       const CUtensorMap* const a = &arguments.maps[piece.a.map];
       const CUtensorMap* const b = &arguments.maps[piece.b.map];
       const int count = StagesOf(piece.k, Shape::kDepth);
@@ -160,6 +180,7 @@ template <typename Shape>
 __device__ __forceinline__ void Carry(const Arguments& arguments, const Stages<Shape>& stages) {
   Turn<Shape> turn;
   int granted = 0;  // pieces whose credit has been waited for
+  bool aborted = false;
   for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
     const Block& block = walk.at();
     const int row = walk.tile().row * kTileRows, column = walk.tile().col;
@@ -168,18 +189,23 @@ __device__ __forceinline__ void Carry(const Arguments& arguments, const Stages<S
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
       const Send& send = piece.send;
-      const bool carries = sends && send.map >= 0;
-      if (carries && number >= granted) {
+      if (sends && send.map >= 0 && number >= granted) {
         if (send.credit != nullptr) {
-          WaitForSlot(send.credit, arguments.epoch, arguments.abort);
+          aborted = aborted || !WaitForSlot(send.credit, arguments.epoch, arguments.abort);
           FenceAsyncGlobal();
         }
         granted = number + 1;
       }
+      // Without the credit, the receiver may still read the place.
+      const bool carries = sends && send.map >= 0 && !aborted;
       const int count = StagesOf(piece.k, Shape::kDepth);
 #pragma unroll 1
       for (int step = 0; step < count; ++step, turn.Next()) {
         WaitForPhase(stages.Full(turn.stage), turn.parity);
+        if (stages.IsAborted(turn.number)) {
+          WaitForStores();
+          return;
+        }
         // The columns take turns, so that no tile is much slower than the others.
         if (carries && step % columns == column) {
           StoreTile(&arguments.maps[send.map], send.x + step * Shape::kDepth, row,
@@ -238,6 +264,10 @@ __device__ __forceinline__ void Consume(const Arguments& arguments, const Stages
 #pragma unroll 1
       for (int step = 0; step < count; ++step, turn.Next()) {
         WaitForPhase(stages.Full(turn.stage), turn.parity);
+        if (stages.IsAborted(turn.number)) {
+          WaitForProducts<0>(sums);
+          return;
+        }
         const uint64_t a = MatrixDescriptor(
             stages.A(turn.stage) + consumer * kGroupRows * kStageBytesOfK, 16, 8 * kStageBytesOfK);
         const uint64_t b = MatrixDescriptor(stages.B(turn.stage), kBLeading, 8 * kStageBytesOfK);
@@ -269,6 +299,7 @@ __device__ __forceinline__ void RunProduct(const Arguments& arguments) {
       InitMbarrier(stages.Full(stage), 1);
       InitMbarrier(stages.Empty(stage), 4 * kConsumers + kCarries);
     }
+    stages.SetAborted(0);
     FenceMbarrierInits();
   }
   __syncthreads();
@@ -295,12 +326,12 @@ __device__ __forceinline__ void RunProduct(const Arguments& arguments) {
       agmm_ring_##name(const __grid_constant__ Arguments a) {    \
     RunProduct<in, out, Shape<in, columns, stages>, true>(a);    \
   }
-AGMM_PRODUCT(f16_f16_128, F16, F16, 128, 6)
-AGMM_PRODUCT(f16_f32_128, F16, F32, 128, 6)
-AGMM_PRODUCT(bf16_bf16_128, BF16, BF16, 128, 6)
-AGMM_PRODUCT(bf16_f32_128, BF16, F32, 128, 6)
-AGMM_PRODUCT(f16_f16_256, F16, F16, 256, 4)
-AGMM_PRODUCT(bf16_bf16_256, BF16, BF16, 256, 4)
-AGMM_PRODUCT(e4m3_f32_128, E4M3, F32, 128, 6)
+AGMM_PRODUCT(f16_f16_128, F16, F16, kNarrow, kNarrowStages)
+AGMM_PRODUCT(f16_f32_128, F16, F32, kNarrow, kNarrowStages)
+AGMM_PRODUCT(bf16_bf16_128, BF16, BF16, kNarrow, kNarrowStages)
+AGMM_PRODUCT(bf16_f32_128, BF16, F32, kNarrow, kNarrowStages)
+AGMM_PRODUCT(f16_f16_256, F16, F16, kWide, kWideStages)
+AGMM_PRODUCT(bf16_bf16_256, BF16, BF16, kWide, kWideStages)
+AGMM_PRODUCT(e4m3_f32_128, E4M3, F32, kNarrow, kNarrowStages)
 
 }  // namespace agmm::sm90

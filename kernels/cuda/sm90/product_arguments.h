@@ -18,6 +18,8 @@ namespace agmm::sm90 {
 constexpr int kMaxBlocks = 32, kMaxPieces = 32, kMaxMaps = 3 * kMaxPieces;
 // The rows of a tile, and the bytes of K in one stage: 128, the span of the swizzle.
 constexpr int kTileRows = 128, kStageBytesOfK = 128;
+// Columns of a tile, and as many stages as fit into the 227 KiB of a CTA beside 1 KiB of alignment.
+constexpr int kNarrow = 128, kNarrowStages = 7, kWide = 256, kWideStages = 4;
 constexpr int kConsumers = 2;                     // warpgroups, which take 64 rows of a tile each
 constexpr int kThreads = 128 * (1 + kConsumers);  // the first warpgroup loads and sends
 
@@ -40,6 +42,7 @@ struct Send {
       nullptr;  // has the epoch once the receiver's place may be written; null: at once
 };
 
+// k is at least 1.
 struct Piece {
   View a, b;
   int k = 0;
@@ -47,6 +50,7 @@ struct Piece {
   Send send;
 };
 
+// Rows, columns and pieces are at least 1: the host leaves out empty ones.
 struct Block {
   int rows = 0, cols = 0;
   int first_piece = 0, pieces = 0;
@@ -86,6 +90,16 @@ struct TileOrder {
     return {band * raster_rows + rest % height, rest / height};
   }
 };
+
+// True if no tile of the first `send_columns` columns comes after another tile of its block on its
+// CTA. A block needs this if it sends a piece and waits for another one: a CTA that waits inside a
+// tile would hold up a later tile that sends, and so the neighbour.
+constexpr bool SendsInItsFirstRound(const TileOrder& order, int grid, int send_columns) {
+  for (int index = grid; index < order.count(); ++index) {
+    if (order.At(index).col < send_columns) return false;
+  }
+  return true;
+}
 
 // CTAs of a grid that compute a tile of the first `send_columns` columns of a block whose tiles
 // begin at number `first`.

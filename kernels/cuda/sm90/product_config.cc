@@ -10,8 +10,6 @@
 namespace agmm::sm90 {
 namespace {
 
-constexpr int kNarrow = 128, kWide = 256;          // columns of a tile
-constexpr int kNarrowStages = 6, kWideStages = 4;  // as many as fit into 227 KiB
 constexpr int kRasterRows = 16, kSendColumns = 4;  // not measured; see NOTES.md
 
 std::string NameOf(DType dtype) {
@@ -38,14 +36,65 @@ ProductConfig ProductKernel(const std::string& in, const std::string& out, int t
       absl::StrCat(sends ? "agmm_ring_" : "agmm_product_", in, "_", out, "_", tile_cols);
   config.tile_cols = tile_cols;
   config.stages = tile_cols == kNarrow ? kNarrowStages : kWideStages;
-  // Stages begin at multiples of 1,024 bytes, which costs up to as many; each has two mbarriers.
-  config.shared_bytes = 1024 + config.stages * ((kTileRows + tile_cols) * kStageBytesOfK + 16);
+  // Stages begin at multiples of 1,024 bytes, which costs up to as many; each has two mbarriers. A
+  // word says that the launch is aborted.
+  config.shared_bytes = 1024 + config.stages * ((kTileRows + tile_cols) * kStageBytesOfK + 16) + 16;
   config.raster_rows = kRasterRows;
   config.send_columns = kSendColumns;
   return config;
 }
 
+absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& config) {
+  const auto wrong = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat(parts...));
+  };
+  if (arguments.block_count < 1 || arguments.block_count > kMaxBlocks) {
+    return wrong(arguments.block_count, " blocks; a launch has 1 to ", kMaxBlocks);
+  }
+  if (arguments.send_columns < 1 || arguments.raster_rows < 1) {
+    return wrong(arguments.send_columns, " columns that send, ", arguments.raster_rows,
+                 " raster rows; both are at least 1");
+  }
+  const auto is_map = [](int map) { return map >= 0 && map < kMaxMaps; };
+  for (int number = 0; number < arguments.block_count; ++number) {
+    const Block& block = arguments.blocks[number];
+    if (block.rows < 1 || block.cols < 1 || block.pieces < 1 || block.first_piece < 0 ||
+        block.first_piece + block.pieces > kMaxPieces) {
+      return wrong("block ", number, " has ", block.rows, " rows, ", block.cols, " columns and ",
+                   block.pieces, " pieces from ", block.first_piece,
+                   "; each is at least 1, and there are ", kMaxPieces, " pieces");
+    }
+    bool sends = false, waits_inside = false;
+    for (int i = 0; i < block.pieces; ++i) {
+      const Piece& piece = arguments.pieces[block.first_piece + i];
+      if (piece.k < 1 || !is_map(piece.a.map) || !is_map(piece.b.map) ||
+          (piece.send.map >= 0 && !is_map(piece.send.map))) {
+        return wrong("piece ", block.first_piece + i, " has k = ", piece.k, " and maps ",
+                     piece.a.map, ", ", piece.b.map, " and ", piece.send.map,
+                     "; k is at least 1, and maps are below ", kMaxMaps);
+      }
+      sends = sends || piece.send.map >= 0;
+      waits_inside =
+          waits_inside || (i > 0 && (piece.waits[0] != nullptr || piece.waits[1] != nullptr));
+    }
+    const TileOrder order(block, config.tile_cols, arguments.raster_rows);
+    if (sends && waits_inside &&
+        !SendsInItsFirstRound(order, config.ctas, arguments.send_columns)) {
+      return wrong(
+          "block ", number,
+          " waits for parts of K and sends some, and a tile that sends is not among the first ",
+          config.ctas, "; use fewer columns that send, or copies");
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem) {
+  if (problem.rows < 1 || problem.cols < 1 || problem.sms < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("a product of ", problem.rows, " rows and ",
+                                                   problem.cols, " columns on ", problem.sms,
+                                                   " SMs; each is at least 1"));
+  }
   if (problem.in == DType::kF32) {
     return absl::UnimplementedError("products of f32 are computed by cuBLASLt");
   }

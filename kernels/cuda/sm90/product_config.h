@@ -4,8 +4,10 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "kernels/base/dtype.h"
+#include "kernels/cuda/sm90/product_arguments.h"
 
 namespace agmm::sm90 {
 
@@ -27,9 +29,15 @@ struct ProductConfig {
   int raster_rows = 0, send_columns = 0;  // of Arguments
 };
 
-// Errors: UNIMPLEMENTED, with the reason, for products that cuBLASLt computes: f32 inputs, results
-// of another 16-bit type, and 64 rows or fewer, for which a tile of 128 rows is half empty.
+// Errors: INVALID_ARGUMENT for an empty product or no SM; UNIMPLEMENTED, with the reason, for
+// products that cuBLASLt computes: f32 inputs, results of another 16-bit type, and 64 rows or
+// fewer, for which a tile of 128 rows is half empty.
 absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem);
+
+// Checks what the kernel takes for granted: the numbers of blocks, pieces and maps, sizes, the
+// columns that send, and that a block which sends and waits sends in its first round. Errors:
+// INVALID_ARGUMENT.
+absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& config);
 
 // The kernel with tiles of this width; the types are "f16", "bf16", "e4m3" and "f32".
 ProductConfig ProductKernel(const std::string& in, const std::string& out, int tile_cols,

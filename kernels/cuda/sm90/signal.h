@@ -28,12 +28,13 @@ __device__ __forceinline__ bool IsAborted(const uint64_t* abort) {
   return value != 0;
 }
 
-// Waits until the slot has the epoch, or the launch is aborted.
-__device__ __forceinline__ void WaitForSlot(const uint64_t* slot, uint64_t epoch,
+// Waits until the slot has the epoch. Returns false if the launch is aborted instead.
+__device__ __forceinline__ bool WaitForSlot(const uint64_t* slot, uint64_t epoch,
                                             const uint64_t* abort) {
   while (LoadAcquire(slot) < epoch) {
-    if (IsAborted(abort)) return;
+    if (IsAborted(abort)) return false;
   }
+  return true;
 }
 
 // Orders what the thread knows of global memory before its later bulk copies.

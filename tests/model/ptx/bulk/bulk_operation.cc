@@ -224,6 +224,8 @@ class BulkStore : public StagedCopy {
       Combine(to, data + piece.first, piece.count);
     }
     if (!last) return;
+    // The end of the kernel waits for it, whether or not its thread does.
+    cta->grid->at_end.order.Learn(write.agent, write.clock);
     for (const auto& group : groups_) {
       --group->writes;
       group->all.order.Learn(write.agent, write.clock);

@@ -82,7 +82,7 @@ void NoteChange(Warp& warp, const Instruction& instruction, uint32_t lanes, cons
   }
   const Cta& cta = *warp.cta;
   releases.push_back(
-      {scope, cta.grid->launch.gpu, cta.cluster, &cta, warp.agent, std::move(known)});
+      {scope, cta.grid->launch.gpu, cta.cluster->number, cta.number, warp.agent, std::move(known)});
 }
 
 // ---- tensormap.replace

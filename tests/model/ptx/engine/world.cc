@@ -1,6 +1,7 @@
 // The engine: which warp or asynchronous operation goes on, by the seed.
 #include <algorithm>
-#include <numeric>
+#include <map>
+#include <tuple>
 
 #include "tests/model/ptx/instructions/barrier.h"
 #include "tests/model/ptx/state/state.h"
@@ -87,6 +88,7 @@ void World::StartCluster(Grid& grid) {
   const Launch& launch = grid.launch;
   const Kernel& kernel = *launch.kernel;
   auto cluster = std::make_unique<Cluster>();
+  cluster->number = ++last_number_;
   cluster->live = grid.cluster_ctas();
   uint32_t clusters[3], at[3];
   for (int i = 0; i < 3; ++i) clusters[i] = launch.grid[i] / launch.cluster[i];
@@ -97,6 +99,7 @@ void World::StartCluster(Grid& grid) {
   const uint32_t warps = (grid.threads() + 31) / 32;
   for (uint32_t rank = 0; rank < grid.cluster_ctas(); ++rank) {
     auto cta = std::make_unique<Cta>();
+    cta->number = ++last_number_;
     cta->cluster = cluster.get();
     cta->grid = &grid;
     cta->rank = rank;
@@ -111,6 +114,14 @@ void World::StartCluster(Grid& grid) {
     cta->live_warps = warps;
     cta->warps = std::vector<Warp>(warps);
     for (uint32_t index = 0; index < warps; ++index) StartWarp(*cta, index);
+    // The warps of a warpgroup count their wgmma alike.
+    for (uint32_t index = 0; index < warps; ++index) {
+      Warp& first = cta->warps[index / 4 * 4];
+      first.wgmma_clock = std::max(first.wgmma_clock, cta->warps[index].wgmma_clock);
+    }
+    for (uint32_t index = 0; index < warps; ++index) {
+      cta->warps[index].wgmma_clock = cta->warps[index / 4 * 4].wgmma_clock;
+    }
     cluster->ctas.push_back(std::move(cta));
   }
   grid.clusters.push_back(std::move(cluster));
@@ -129,8 +140,8 @@ void World::StartWarp(Cta& cta, uint32_t index) {
   warp.predicates.assign(kernel.predicate_count, 0);
   warp.launched = warp.live = rest >= 32 ? kAllLanes : (1u << rest) - 1;
   warp.fragments = {{0, warp.live}};
-  warp.agent = races.NewAgent();
-  warp.wgmma_agent = races.NewAgent();
+  std::tie(warp.agent, warp.clock) = races.TakeAgent(launch.known, launch.gpu);
+  std::tie(warp.wgmma_agent, warp.wgmma_clock) = races.TakeAgent(launch.known, launch.gpu);
   warp.knowing = {{warp.launched, launch.known}};
   // As ptxas does without a limit: the register file of an SM shared out, at most 255 each.
   const uint32_t share = std::min<uint32_t>(65536 / ((threads + 127) / 128 * 128) / 8 * 8, 255);
@@ -141,10 +152,13 @@ void World::Refill() {
   for (const auto& grid : grids_) {
     if (grid->done) continue;
     std::erase_if(grid->clusters, [&](const auto& cluster) {
-      return cluster->live == 0 &&
-             std::none_of(grid->pending.begin(), grid->pending.end(), [&](const auto& operation) {
-               return operation->cta->cluster == cluster.get();
-             });
+      const bool ended =
+          cluster->live == 0 &&
+          std::none_of(grid->pending.begin(), grid->pending.end(), [&](const auto& operation) {
+            return operation->cta->cluster == cluster.get();
+          });
+      if (ended) Retire(*cluster);
+      return ended;
     });
   }
   std::map<int, int> resident;  // CTAs by GPU
@@ -306,7 +320,7 @@ std::pair<Agent, Clock> World::AgentFor(Warp& warp, const Knowledge& known) {
   for (auto& [agent, clock] : agents) {
     if (known.order.Knows(agent, clock)) return {agent, ++clock};
   }
-  agents.emplace_back(races.NewAgent(), 1);
+  agents.push_back(races.TakeAgent(known, warp.cta->grid->launch.gpu));
   return agents.back();
 }
 
@@ -335,10 +349,44 @@ void World::CheckEnd(const HostMemory& memory_of_gpus) {
   }
 }
 
-void World::RemoveEnded() {
-  std::erase_if(grids_, [](const auto& grid) { return grid->done; });
-  agents_.clear();
+void World::Retire(Cluster& cluster) {
+  for (const auto& cta : cluster.ctas) {
+    const int gpu = cta->grid->launch.gpu;
+    for (const Warp& warp : cta->warps) {
+      races.ReturnAgent(warp.agent, warp.clock, gpu);
+      races.ReturnAgent(warp.wgmma_agent, warp.wgmma_clock, gpu);
+      const auto agents = agents_.find(&warp);
+      if (agents == agents_.end()) continue;
+      for (const auto& [agent, clock] : agents->second) races.ReturnAgent(agent, clock, gpu);
+      agents_.erase(agents);
+    }
+    // Releases at addresses in its shared memory: the next CTA may have the same ones.
+    const auto begin = reinterpret_cast<uint64_t>(cta->shared.data());
+    std::erase_if(released,
+                  [&](const auto& entry) { return entry.first - begin < cta->shared.size(); });
+  }
+}
+
+void World::RemoveEnded(const Grid* only) {
+  std::erase_if(grids_, [&](const auto& grid) {
+    return grid->done && (only == nullptr || grid.get() == only);
+  });
   refill_ = true;
+}
+
+void World::Lose(int gpu) {
+  for (const auto& grid : grids_) {
+    if (grid->launch.gpu != gpu) continue;
+    grid->pending.clear();
+    for (const auto& cluster : grid->clusters) Retire(*cluster);
+    grid->clusters.clear();
+    const Launch& launch = grid->launch;
+    grid->next_cluster = launch.grid[0] * launch.grid[1] * launch.grid[2] / grid->cluster_ctas();
+    grid->done = true;
+  }
+  races.ForgetGpu(gpu);
+  refill_ = true;
+  ++events;
 }
 
 }  // namespace ptx

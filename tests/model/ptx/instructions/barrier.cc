@@ -48,7 +48,7 @@ Outcome CtaBarrier(Warp& warp, const Instruction& instruction, uint32_t mask) {
   if (instruction.variant == kArrive) return Outcome::kNext;
   warp.wait = {"barrier " + std::to_string(id), [&warp, &barrier, phase, mask] {
                  if (barrier.phase == phase) return false;
-                 Acquire(warp, mask, barrier.passed);
+                 Acquire(warp, mask, barrier.passed[phase % 2]);
                  return true;
                }};
   return Outcome::kBlocked;
@@ -222,8 +222,8 @@ void PassCtaBarriers(Cta& cta) {
     if (barrier.threads == 0 || barrier.threads < expected) continue;
     barrier.threads = 0;
     barrier.expected = 0;
+    barrier.passed[barrier.phase % 2] = barrier.arriving;
     ++barrier.phase;
-    barrier.passed = barrier.arriving;
     ++cta.grid->world->events;
   }
 }

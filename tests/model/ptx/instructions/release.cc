@@ -15,7 +15,8 @@ void Put(Warp& warp, uint64_t address, Scope scope, const Knowledge& known) {
       return;
     }
   }
-  releases.push_back({scope, cta.grid->launch.gpu, cta.cluster, &cta, warp.agent, known});
+  releases.push_back(
+      {scope, cta.grid->launch.gpu, cta.cluster->number, cta.number, warp.agent, known});
 }
 
 // A release reaches an acquire if the scope of each includes the thread of the other.
@@ -23,8 +24,8 @@ bool Reaches(const World::Release& release, const Cta& cta, Scope scope) {
   switch (std::min(release.scope, scope)) {
     case Scope::kSystem: return true;
     case Scope::kGpu: return release.gpu == cta.grid->launch.gpu;
-    case Scope::kCluster: return release.cluster == cta.cluster;
-    case Scope::kCta: return release.cta == &cta;
+    case Scope::kCluster: return release.cluster == cta.cluster->number;
+    case Scope::kCta: return release.cta == cta.number;
     case Scope::kNone: return false;
   }
   return false;

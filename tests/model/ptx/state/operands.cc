@@ -157,7 +157,8 @@ Access AccessOf(const Warp& warp, const Instruction& instruction, uint32_t lanes
           .proxy = Proxy::kGeneric,
           .scope = Scope::kNone,
           .gpu = warp.cta->grid->launch.gpu,
-          .cta = warp.cta,
+          .cta = warp.cta->number,
+          .cluster = warp.cta->cluster->number,
           .kernel = &KernelOf(warp),
           .where = &instruction};
 }

@@ -27,7 +27,7 @@ bool MorallyStrong(const Access& one, const Access& other) {
     case Scope::kNone: return false;
     case Scope::kSystem: return true;
     case Scope::kGpu: return one.gpu == other.gpu;
-    case Scope::kCluster:
+    case Scope::kCluster: return one.cluster == other.cluster;
     case Scope::kCta: return one.cta == other.cta;
   }
   return false;
@@ -158,7 +158,9 @@ void Races::Touch(Cell& cell, uint16_t bytes, bool shared, const Access& access,
     bool keep = true;
     if (past.bytes & bytes) {
       const Access& earlier = past.access;
-      const bool same_lanes = earlier.agent == access.agent && (earlier.lanes & ~access.lanes) == 0;
+      // The order of a program, within one proxy. Agents are used again by later CTAs.
+      const bool same_lanes = earlier.agent == access.agent && earlier.cta == access.cta &&
+                              earlier.proxy == access.proxy && (earlier.lanes & ~access.lanes) == 0;
       const bool same_instruction = earlier.agent == access.agent && earlier.clock == access.clock;
       const bool exempt = MorallyStrong(earlier, access);
       if ((earlier.write || access.write) && !same_lanes && !same_instruction && !exempt) {
@@ -254,6 +256,28 @@ void Races::Release(uint64_t address, uint64_t bytes, const Knowledge& host) {
             access, nullptr, "a synchronization with the kernel's stream would order them");
       }
       (*cells)[i] = {};
+    }
+  }
+}
+
+std::pair<Agent, Clock> Races::TakeAgent(const Knowledge& known, int gpu) {
+  constexpr size_t kMostTries = 64;
+  auto& free = free_[gpu];
+  for (size_t i = 0; i < std::min(free.size(), kMostTries); ++i) {
+    auto& candidate = free[free.size() - 1 - i];
+    if (!known.order.Knows(candidate.first, candidate.second)) continue;
+    const auto taken = candidate;
+    candidate = free.back();
+    free.pop_back();
+    return {taken.first, taken.second + 1};
+  }
+  return {next_agent_++, 1};
+}
+
+void Races::ForgetGpu(int gpu) {
+  for (auto& [page, cells] : global_) {
+    for (Cell& cell : *cells) {
+      std::erase_if(cell.past, [&](const Cell::Past& past) { return past.access.gpu == gpu; });
     }
   }
 }

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tests/model/ptx/program/program.h"
@@ -73,7 +74,7 @@ struct Access {
   Proxy proxy = Proxy::kGeneric;
   Scope scope = Scope::kNone;  // of a strong access; kNone: weak
   int gpu = 0;
-  const void* cta = nullptr;       // which CTA made it, or issued it
+  uint64_t cta = 0, cluster = 0;   // numbers of the CTA that issued it, and of its cluster; 0: none
   const Kernel* kernel = nullptr;  // null: the host, or a copy
   const Instruction* where = nullptr;
 };
@@ -95,8 +96,12 @@ class Races {
   Policy policy;
   bool enabled = true;
 
-  // Returns a new agent.
-  Agent NewAgent() { return next_agent_++; }
+  // Returns an agent and its clock. Agents of ended warps are used again if `known` has all that
+  // they have done.
+  std::pair<Agent, Clock> TakeAgent(const Knowledge& known, int gpu);
+  void ReturnAgent(Agent agent, Clock clock, int gpu) { free_[gpu].emplace_back(agent, clock); }
+  // Forgets the accesses of a GPU that is lost.
+  void ForgetGpu(int gpu);
 
   // Checks an access to `bytes` bytes at `address` against the earlier ones, and remembers it. The
   // address is an offset in the shared memory of a CTA (`cells` has one for each 16 bytes), or
@@ -132,6 +137,7 @@ class Races {
 
   friend class World;  // looks through the cells at the end of a run
   Agent next_agent_ = 1;
+  std::map<int, std::vector<std::pair<Agent, Clock>>> free_;                            // by GPU
   std::unordered_map<uint64_t, std::unique_ptr<std::array<Cell, kPageCells>>> global_;  // by page
   uint64_t last_page_ = 0;
   std::array<Cell, kPageCells>* last_cells_ = nullptr;

@@ -126,7 +126,7 @@ struct NamedBarrier {
   uint32_t threads = 0;   // that have arrived
   uint32_t expected = 0;  // 0: all of the CTA that have not ended
   uint64_t phase = 0;
-  Knowledge arriving, passed;
+  Knowledge arriving, passed[2];  // passed: by the parity of the phase
 };
 
 struct MbarrierState {
@@ -136,6 +136,7 @@ struct MbarrierState {
 };
 
 struct Cta {
+  uint64_t number = 0;  // in the world, from 1
   Cluster* cluster = nullptr;
   Grid* grid = nullptr;
   uint32_t rank = 0;  // in the cluster
@@ -154,6 +155,7 @@ struct Cta {
 };
 
 struct Cluster {
+  uint64_t number = 0;  // in the world, from 1
   std::vector<std::unique_ptr<Cta>> ctas;
   uint32_t live = 0;   // CTAs
   uint64_t phase = 0;  // of the cluster barrier
@@ -277,8 +279,10 @@ class World {
   // Accesses of other GPUs to the memory of a GPU must be known to it when its kernel ends. Call
   // after Run, for memory that the kernels' own GPUs use next.
   void CheckEnd(const HostMemory& buffers);
-  // Removes the grids that have ended.
-  void RemoveEnded();
+  // Removes the grids that have ended, or one of them.
+  void RemoveEnded(const Grid* only = nullptr);
+  // Ends all grids of a GPU at once, and forgets their accesses.
+  void Lose(int gpu);
   // One line for each warp that waits.
   std::string Waiters() const;
   const std::vector<std::unique_ptr<Grid>>& grids() const { return grids_; }
@@ -295,8 +299,7 @@ class World {
   struct Release {
     Scope scope;
     int gpu;
-    const Cluster* cluster;
-    const Cta* cta;
+    uint64_t cluster, cta;  // numbers
     Agent agent;
     Knowledge known;
   };
@@ -308,6 +311,8 @@ class World {
  private:
   void StartCluster(Grid& grid);
   void StartWarp(Cta& cta, uint32_t index);
+  // Takes what is kept by the addresses of a cluster's CTAs and warps.
+  void Retire(Cluster& cluster);
   void Refill();
   bool Ready(Warp& warp);
   void RunWarp(Warp& warp, int quantum);
@@ -318,6 +323,7 @@ class World {
 
   std::vector<std::unique_ptr<Grid>> grids_;
   std::vector<Warp*> warps_;  // of resident clusters
+  uint64_t last_number_ = 0;  // of CTAs and clusters
   bool refill_ = true;        // something has ended, or started
   int idle_ = 0;              // rounds in which no warp could go on
   uint64_t idle_events_ = 0;
