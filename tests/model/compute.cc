@@ -49,7 +49,14 @@ Compute::Compute(Memory& memory)
 Compute::~Compute() = default;
 
 void Compute::Load(uint64_t library, const void* image) {
-  texts_[library] = ptx::PtxInImage(image);
+  std::string text = ptx::PtxInImage(image);
+  if (text.empty()) return;
+  texts_[library] = std::move(text);
+  if (world_ == nullptr) {
+    world_ = std::make_unique<ptx::World>(*device_memory_, RunOptionsOf(TheOptions()));
+    // The model does not follow which memory has been written.
+    world_->races.SetWritten(0, ~uint64_t{0});
+  }
 }
 
 void Compute::Unload(uint64_t library) {
@@ -83,11 +90,6 @@ ComputeKernel* Compute::Find(uint64_t library, const std::string& name) {
     kernel = std::make_unique<ComputeKernel>();
     kernel->module = image.module.get();
     kernel->kernel = found->second.get();
-  }
-  if (world_ == nullptr) {
-    world_ = std::make_unique<ptx::World>(*device_memory_, RunOptionsOf(TheOptions()));
-    // The model does not follow which memory has been written.
-    world_->races.SetWritten(0, ~uint64_t{0});
   }
   return kernel.get();
 }

@@ -42,8 +42,7 @@ inline bool IsWord(const Rectangle& bytes) {
   return bytes.rows == 1 && bytes.row_bytes == 8 && bytes.address % 8 == 0;
 }
 
-// Used under the model's lock. Until a kernel without a host twin is found in an image, it does
-// nothing.
+// Used under the model's lock. Until an image with PTX for sm_90a is loaded, it does nothing.
 class Compute {
  public:
   explicit Compute(Memory& memory);

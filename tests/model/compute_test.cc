@@ -156,6 +156,67 @@ TEST_F(ComputeDeathTest, AWordThatIsRaisedBeforeTheDataIsARace) {
                "copy.*test_wait_and_add");
 }
 
+// The end of a kernel waits for its bulk stores, so the copy of the result needs no more.
+TEST_P(ComputeOrders, BulkCopiesAfterASlotOfACopyAreOrderedByAFence) {
+  Begin(GetParam());
+  EXPECT_CU(Put(second));
+  EXPECT_CU(Raise(second));
+  EXPECT_CU(Launch("test_wait_and_copy", first, 32, 0, slot, uint64_t{7}, from, to, 1));
+  EXPECT_CU(Get(first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  for (int i = 0; i < 64; ++i) EXPECT_EQ(result[i], 1000u + i);
+}
+
+TEST_F(ComputeDeathTest, BulkCopiesAfterASlotOfACopyNeedTheFence) {
+  const auto run = [&] {
+    Begin("order=eager");
+    Put(second);
+    Raise(second);
+    Launch("test_wait_and_copy", first, 32, 0, slot, uint64_t{7}, from, to, 0);
+    cu.cuStreamSynchronize(first);
+  };
+  EXPECT_DEATH(run(),
+               "race: asynchronous read after write, without a proxy fence: test_wait_and_copy");
+}
+
+TEST_P(ComputeOrders, AKernelEndsAlthoughAnotherOneWaits) {
+  Begin(GetParam());
+  const CUstream third = Stream();
+  EXPECT_CU(WaitAndAdd(first));
+  EXPECT_CU(Launch("test_store_and_raise", third, 64, 0, from, kWords, slot + 0, uint64_t{7}));
+  EXPECT_CU(cu.cuStreamSynchronize(third));
+  EXPECT_CU(Get(first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  for (int i = 0; i < kWords; ++i) EXPECT_EQ(result[i], 101u + i);
+}
+
+TEST_F(ComputeTest, AKernelOfALostGpuHasNoEffectAnyMore) {
+  Begin("order=random,lose=1@1");
+  const CUdeviceptr shared = Map(2 << 20, 0, {0, 1});
+  const CUstream other = Stream(1);
+  On(1, [&] {
+    Launch("test_store_and_raise", other, 64, 0, shared, kWords, shared + 4096, uint64_t{1});
+  });
+  On(1, [&] { EXPECT_EQ(cu.cuStreamSynchronize(other), CUDA_ERROR_LAUNCH_FAILED); });
+  EXPECT_CU(Put(first));
+  EXPECT_CU(Raise(first));
+  EXPECT_CU(WaitAndAdd(first));
+  EXPECT_CU(Get(first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  for (int i = 0; i < kWords; ++i) EXPECT_EQ(result[i], 1001u + i);
+}
+
+TEST_F(ComputeTest, ManyLaunchesUseTheSameAgents) {
+  Begin("order=eager");
+  EXPECT_CU(Put(first));
+  for (int i = 0; i < 3000; ++i) {
+    EXPECT_CU(Launch("test_store_and_raise", first, 256, 0, to, kWords, slot, uint64_t{7}));
+  }
+  EXPECT_CU(Get(first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  for (int i = 0; i < kWords; ++i) EXPECT_EQ(result[i], 100u + i);
+}
+
 TEST_F(ComputeDeathTest, ACopyThatNothingOrdersBehindAKernelIsARace) {
   const auto run = [&] {
     Begin("order=random");

@@ -299,8 +299,8 @@ Execute DecodeAtomic(Instruction& instruction, Modifiers& modifiers) {
   instruction.count = modifiers.TakeVector();
   instruction.type = modifiers.TakeType();
   const size_t operands = (instruction.flags ? 2 : 3) + (instruction.variant == kCompare ? 1 : 0);
-  if (instruction.variant < 0 || instruction.type == Type::kNone || Bytes(instruction.type) < 2)
-    return nullptr;
+  const int bytes = Bytes(instruction.type);
+  if (instruction.variant < 0 || bytes < 2 || bytes > 8) return nullptr;
   if (IsFloat(instruction.type) && instruction.variant != kAdd && instruction.variant != kMin &&
       instruction.variant != kMax) {
     return nullptr;

@@ -171,6 +171,7 @@ Outcome StoreAsync(Warp& warp, const Instruction& instruction, uint32_t mask) {
         FindShared(warp, AddressOf(warp, instruction.operands[2], lane), 8, instruction);
     if (to.cta != object.cta)
       Fail(warp, instruction, "the data and the mbarrier are in different CTAs");
+    CheckInit(warp, lane, *object.cta, object.offset, instruction);
     auto store = std::make_unique<RemoteStore>(*warp.cta);
     store->target = to.cta;
     store->offset = to.offset;
