@@ -12,7 +12,7 @@
 namespace model {
 namespace {
 
-// Of all kernels of a process; more is an endless loop.
+// A limit for all kernels of a process: more is an endless loop.
 constexpr int64_t kMostInstructions = 2'000'000'000;
 
 ptx::RunOptions RunOptionsOf(const Options& options) {

@@ -282,6 +282,28 @@ Outcome Atomic(Warp& warp, const Instruction& instruction, uint32_t mask) {
   return Outcome::kNext;
 }
 
+// The types that the ISA has for an operation.
+bool HasType(int operation, Type type) {
+  const auto one_of = [&](std::initializer_list<Type> types) {
+    return std::find(types.begin(), types.end(), type) != types.end();
+  };
+  switch (operation) {
+    case kAdd:
+      return one_of({Type::kU32, Type::kS32, Type::kU64, Type::kF16, Type::kF16x2, Type::kBF16,
+                     Type::kBF16x2, Type::kF32, Type::kF64});
+    case kExchange: return one_of({Type::kB32, Type::kB64});
+    case kCompare: return one_of({Type::kB16, Type::kB32, Type::kB64});
+    case kAnd:
+    case kOr:
+    case kXor: return one_of({Type::kB32, Type::kB64});
+    case kMin:
+    case kMax:
+      return one_of({Type::kU32, Type::kS32, Type::kU64, Type::kS64, Type::kF16, Type::kF16x2,
+                     Type::kBF16, Type::kBF16x2});
+    default: return type == Type::kU32;
+  }
+}
+
 Execute DecodeAtomic(Instruction& instruction, Modifiers& modifiers) {
   instruction.flags = instruction.opcode[0] == "red";
   if (modifiers.Take("async")) return nullptr;
@@ -298,13 +320,10 @@ Execute DecodeAtomic(Instruction& instruction, Modifiers& modifiers) {
   modifiers.Take("noftz");
   instruction.count = modifiers.TakeVector();
   instruction.type = modifiers.TakeType();
+  if (!HasType(instruction.variant, instruction.type)) return nullptr;
   const size_t operands = (instruction.flags ? 2 : 3) + (instruction.variant == kCompare ? 1 : 0);
   const int bytes = Bytes(instruction.type);
   if (instruction.variant < 0 || bytes < 2 || bytes > 8) return nullptr;
-  if (IsFloat(instruction.type) && instruction.variant != kAdd && instruction.variant != kMin &&
-      instruction.variant != kMax) {
-    return nullptr;
-  }
   return instruction.operands.size() == operands ? Atomic : nullptr;
 }
 

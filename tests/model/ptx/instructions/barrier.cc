@@ -119,6 +119,11 @@ Outcome FenceAsync(Warp& warp, const Instruction& instruction, uint32_t mask) {
     Knowledge& known = group.known;
     if (instruction.flags & kSharedSpace) {
       if (!policy.fence_own_only) known.async_shared.Join(known.order);
+      // The cp.async of a thread are its own accesses.
+      ForLanes(group.lanes & mask, [&](int lane) {
+        const auto copied = warp.copied.find(lane);
+        if (copied != warp.copied.end()) known.async_shared.Join(copied->second);
+      });
       known.async_shared.Learn(warp.agent, warp.clock, lanes);
     }
     if (instruction.flags & kGlobalSpace) {

@@ -85,6 +85,7 @@ bool Ended(Warp& warp, uint32_t mask, size_t left) {
     while (committed.size() > left) {
       if (committed.front()->writes > 0) return false;
       Acquire(warp, 1u << lane, committed.front()->all);
+      warp.copied[lane].Join(committed.front()->all.order);
       committed.pop_front();
     }
   }
@@ -209,7 +210,8 @@ Execute DecodeCopyAsync(Instruction& instruction, Modifiers& modifiers) {
     modifiers.TakeSpace();
     return modifiers.Take("b64") ? MbarrierArrive : nullptr;
   }
-  if (modifiers.TakeOneOf({"ca", "cg"}) < 0) return nullptr;
+  const bool around_l1 = modifiers.Take("cg");
+  if (!around_l1 && !modifiers.Take("ca")) return nullptr;
   if (!modifiers.Take("shared") && !modifiers.Take("shared::cta")) return nullptr;
   if (!modifiers.Take("global")) return nullptr;
   modifiers.TakeOneOf({"L2::64B", "L2::128B", "L2::256B"});
@@ -219,6 +221,7 @@ Execute DecodeCopyAsync(Instruction& instruction, Modifiers& modifiers) {
   const int64_t bytes = instruction.operands[2].bits;
   // A predicate as the fourth operand (ignore-src) is not in the model.
   if (count == 4 && instruction.operands[3].kind == Operand::kPredicate) return nullptr;
+  if (around_l1) return bytes == 16 ? CopyAsync : nullptr;
   return bytes == 4 || bytes == 8 || bytes == 16 ? CopyAsync : nullptr;
 }
 

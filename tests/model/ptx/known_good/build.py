@@ -1,7 +1,7 @@
 """Compiles the PTX model and programs of this folder, for the scripts beside it; only what has changed.
 
-The compiler's flags equal those of tests/model/ptx/CMakeLists.txt. Everything is position-independent, because the fake CUDA
-driver is a shared library.
+The compiler's flags equal those of tests/model/ptx/CMakeLists.txt. Everything is position-independent, because the fake
+CUDA driver is a shared library.
 """
 
 import os

@@ -2,9 +2,9 @@
 
     cutlass.py --build FOLDER [--environment FOLDER] [--seeds N] [KERNEL...]
 
-CUTLASS's own host code makes parameters and tensor maps, and launches through the fake runtime (fake_cudart.cc). nvcc needs
-3 GB and up to a minute for each kernel; kernels that are compiled stay in the build folder. The script fails if a product is
-wrong, if there is a finding, and if a run stops.
+CUTLASS's own host code makes parameters and tensor maps, and launches through the fake runtime (fake_cudart.cc). nvcc
+needs 3 GB and up to a minute for each kernel; kernels that are compiled stay in the build folder. The script fails if a
+product is wrong, if there is a finding, and if a run stops.
 """
 
 import argparse
@@ -53,7 +53,8 @@ KERNELS = {
         (HALF, HALF, HALF, HALF), "_128, _128, _64", "_1, _1, _1", ("200 328 200 2 0.5", "256 256 192 4 0"),
         schedule="cutlass::gemm::KernelTmaWarpSpecializedPingpong", epilogue="cutlass::epilogue::TmaWarpSpecialized"),
     "cooperative_2x1": Kernel(
-        (BF16, BF16, BF16, BF16), "_128, _256, _64", "_2, _1, _1", ("400 520 328 4 2", "256 512 328 4 0", "256 512 2048 4 0")),
+        (BF16, BF16, BF16, BF16), "_128, _256, _64", "_2, _1, _1",
+        ("400 520 328 4 2", "256 512 328 4 0", "256 512 2048 4 0")),
     "fp8_1x2": Kernel(
         (FP8, FP8, HALF, HALF), "_128, _128, _128", "_1, _2, _1", ("272 400 720 4 2", "272 400 208 4 2"),
         schedule="cutlass::gemm::KernelTmaWarpSpecializedCooperativeFP8FastAccum"),
@@ -66,10 +67,12 @@ KERNELS = {
         (HALF, HALF, HALF, HALF), "_128, _128, _64", "_2, _2, _1", ("256 384 1032 4 1", "200 328 1032 4 0"),
         scheduler=STREAM_K),
     # The epilogue cannot put D where C was in shared memory.
-    "f32_output": Kernel((HALF, HALF, HALF, "float"), "_128, _128, _64", "_1, _1, _1", ("272 520 328 2 2", "272 520 328 2 0")),
+    "f32_output": Kernel(
+        (HALF, HALF, HALF, "float"), "_128, _128, _64", "_1, _1, _1", ("272 520 328 2 2", "272 520 328 2 0")),
     # CTAs add up their parts of a tile in global memory.
     "split_k": Kernel(
-        (HALF, HALF, HALF, HALF), "_128, _128, _64", "_2, _1, _1", ("384 256 1024 8 1 2", "384 256 512 8 0 2", "384 256 1024 16 1 4"),
+        (HALF, HALF, HALF, HALF), "_128, _128, _64", "_2, _1, _1",
+        ("384 256 1024 8 1 2", "256 128 1792 8 0 4", "384 256 1024 16 1 4"),
         scheduler=STREAM_K, resident=16, split_k=True),
 }
 
@@ -136,7 +139,8 @@ def sweep(name, program, ptx, problem, seeds):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="for objects, PTX and programs")
-    parser.add_argument("--environment", help="a virtual environment with nvidia-cutlass; made if absent; default: in the build folder")
+    parser.add_argument("--environment",
+                        help="a virtual environment with nvidia-cutlass; made if absent; default: in the build folder")
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=", ".join(KERNELS))
     arguments = parser.parse_args()

@@ -139,7 +139,7 @@ void PtxSetWritten(const void* begin, uint64_t bytes) {
 }
 
 // The next launches are of kernels with these parameters, and for this GPU. Returns false for a
-// text that is no module.
+// text that is not a module.
 bool PtxRecord(const char* text, int gpu) {
   TheSetup().gpu = gpu;
   try {

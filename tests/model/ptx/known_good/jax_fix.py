@@ -1,9 +1,9 @@
 """Repairs the two defects of JAX's collective matmul in its PTX.
 
-A: all steps of the ring count their arrivals with one semaphore. A CTA that is ahead adds the arrivals of its next step, so
-   the sum is reached before the slowest CTA has sent its part of this step. It takes three GPUs or more.
-B: the pipeline of a tile ends without waiting for its last stage (delay_release=1), and the next tile of the CTA refills
-   that stage while it is still being read.
+A: all steps of the ring count their arrivals with one semaphore. A CTA that is ahead adds the arrivals of its next
+   step, so the sum is reached before the slowest CTA has sent its part of this step. It takes three GPUs or more.
+B: the pipeline of a tile ends without waiting for its last stage (delay_release=1), and the next tile of the CTA
+   refills that stage while it is still being read.
 """
 
 import re
@@ -35,7 +35,8 @@ def count_each_step(text, gpus, ctas):
 
 def meet_between_tiles(text):
     """Repairs B: all threads of the CTA meet at the end of each tile but the last."""
-    repaired, places = re.subn(r"(mov\.pred\s+%p\d+, 0;\n(?:\s*\.loc[^\n]*\n)*)(\s*@!%p\d+ bra)", r"\1\tbar.sync \t0;\n\2", text)
+    end_of_tile = r"(mov\.pred\s+%p\d+, 0;\n(?:\s*\.loc[^\n]*\n)*)(\s*@!%p\d+ bra)"
+    repaired, places = re.subn(end_of_tile, r"\1\tbar.sync \t0;\n\2", text)
     if places != 2:
         raise ValueError(f"{places} loops over tiles; the first step and the loop over the others have one each")
     return repaired

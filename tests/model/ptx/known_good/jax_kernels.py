@@ -3,9 +3,11 @@
     jax_kernels.py --build FOLDER [--environment FOLDER] [--seeds N] [PROBLEM...]
     jax_kernels.py --build FOLDER --run PROBLEM     one run, for mutants.py; see run_settings.h
 
-Mosaic's own host code makes tensor maps and parameters: its launches go to the fake driver (fake_cuda.cc). Every element of
-results and of sent copies is compared. The script fails if a kernel is wrong or has a finding, and if a defect of JAX that is
-known (jax_fix.py) does not show, or shows in the repaired kernel.
+Mosaic's own host code makes tensor maps and parameters: its launches go to the fake driver (fake_cuda.cc). Every element
+of results and of sent copies is compared. The script fails if a kernel is wrong or has a finding, and if a defect of JAX
+that is known (jax_fix.py) does not show, or shows in the repaired kernel.
+
+JAX relies on Policy::store_completion_fences. Findings of the strictest policy are printed, too.
 """
 
 import argparse
@@ -130,7 +132,7 @@ class Buffers:
         return array
 
     def add_metadata(self):
-        """What Mosaic's kernels know of the other GPUs: the own number, the addresses of all operands, those of multicasts."""
+        """Tables for the kernels: the number of the GPU, the addresses of all operands on all GPUs, those of multicasts."""
         gpus, operands = self.problem.gpus, len(self.ranks[0])
         multicast = self.problem.kind in ("all_gather", "reduce_scatter")
         teams = [self.model.multicast([rank[i] for rank in self.ranks]) if multicast else 0 for i in range(operands)]
@@ -153,7 +155,7 @@ class Buffers:
         return sum(int((array != wanted).sum()) for array, wanted in self.results)
 
     def arguments(self, gpu):
-        """Pointers as XLA gives them to Mosaic's host code: operands, and the metadata for the kernel and for the host."""
+        """Pointers as XLA gives them to Mosaic's host code: operands, and metadata for the kernel and for the host."""
         arrays = self.ranks[gpu] + [self.metadata[gpu]] * 2
         return (ctypes.c_void_p * len(arrays))(*[array.ctypes.data for array in arrays])
 
@@ -164,7 +166,7 @@ def packages_folder():
 
 
 def compile_kernel(folder, name):
-    """Compiles NAME.mlir with Mosaic. Writes NAME.ptx; returns a function that launches it, with pointers to its operands."""
+    """Compiles NAME.mlir with Mosaic and writes NAME.ptx. Returns a function that launches it with pointers to operands."""
     packages = packages_folder()
     with open(os.path.join(folder, name + ".mlir"), "rb") as file:
         module = file.read()
@@ -282,7 +284,7 @@ def verdict(problem, counts, strict):
 
 def run_all(names, folder, seeds):
     failures = 0
-    print(f"{'problem':18s} {'runs':>5s} {'right':>5s} {'findings':>8s} {'stops':>5s} {'instructions':>12s} {'s':>5s}  verdict")
+    print(f"{'problem':18s} {'runs':>5s} {'right':>5s} {'findings':>8s} {'stops':>5s} {'instructions':>12s} {'s':>5s}")
     for name in names:
         queue = multiprocessing.get_context("fork").Queue()
         process = multiprocessing.get_context("fork").Process(target=sweep, args=(name, folder, seeds, queue))
@@ -314,7 +316,7 @@ def run_once(name, folder):
     from jax_model import Order
     wrong, report = Bench(name, folder).run(
         Order(int(os.environ.get("PTX_SEED", "1")), os.environ.get("PTX_MODE", "random"),
-              tuple(map(int, os.environ.get("PTX_STARVED", "-1:-1").split(":")))),
+              tuple(map(int, (os.environ.get("PTX_STARVED") or "-1:-1").split(":")))),
         read_text(os.environ["PTX_FILE"]))
     print("stop: " + report.stop if report.stop else "\n".join("finding: " + text for text in report.findings))
     print("wrong elements:", wrong)
@@ -324,7 +326,8 @@ def run_once(name, folder):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--build", required=True, help="for objects, libcuda.so.1 and PTX")
-    parser.add_argument("--environment", help="a virtual environment with JAX; made if absent; default: in the build folder")
+    parser.add_argument("--environment",
+                        help="a virtual environment with JAX; made if absent; default: in the build folder")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--run", choices=PROBLEMS)
     parser.add_argument("problems", nargs="*", metavar="PROBLEM", help=", ".join(PROBLEMS))

@@ -3,11 +3,12 @@
     mutants.py --build FOLDER [--jax FOLDER] [--cutlass FOLDER] [KERNEL...]     the kernels of RUNNERS, by default all
     mutants.py --build FOLDER --ptx FILE --name KERNEL COMMAND...               any other one
 
-A runner is a command that takes PTX_FILE, PTX_SEED and PTX_MODE from the environment. Its exit status is 0 if the kernel is
-right and without findings, 1 if it is wrong, 2 with findings, 3 for a stop; anything else counts as a crash.
+A runner is a command that takes PTX_FILE, PTX_SEED, PTX_MODE and PTX_STARVED from the environment (run_settings.h). Its
+exit status is 0 if the kernel is right and without findings, 1 if it is wrong, 2 with findings, 3 for a stop; anything
+else counts as a crash.
 
-explained.txt lists the mutants that stay silent, with reasons; its head says how. The script fails if a silent mutant is not
-listed there, if a listed one is noticed, and if mutants that must be noticed together are not.
+explained.txt lists the mutants that stay silent, with reasons; its head says how. The script fails if a silent mutant is
+not listed there, if a listed one is noticed, and if mutants that must be noticed together are not.
 """
 
 import argparse
@@ -22,7 +23,9 @@ import time
 import build
 
 EXPLAINED = os.path.join(build.FOLDER, "explained.txt")
-TRIES = [("1", "random"), ("1", "late"), ("2", "random"), ("1", "eager"), ("3", "random"), ("2", "late")]
+# Seed, mode and starved CTA.
+TRIES = [("1", "random", ""), ("1", "late", ""), ("2", "random", ""), ("1", "eager", ""), ("2", "late", ""),
+         ("1", "random", "0:0"), ("1", "late", "0:1")]
 SECONDS = 60  # of a run
 OUTCOMES = {0: "silent", 1: "wrong", 2: "finding", 3: "stop"}
 
@@ -50,7 +53,8 @@ def expect_less(match):
 
 RULES = [
     ("fence.proxy.async deleted", GUARD + r"fence\.proxy\.async[^;]*;", ""),
-    ("fence.proxy.async of global memory", r"fence\.proxy\.async(?:\.shared::cta|\.shared::cluster)?;", "fence.proxy.async.global;"),
+    ("fence.proxy.async of global memory", r"fence\.proxy\.async(?:\.shared::cta|\.shared::cluster)?;",
+     "fence.proxy.async.global;"),
     ("fence.proxy.async of shared memory", r"fence\.proxy\.async(?:\.global)?;", "fence.proxy.async.shared::cta;"),
     ("fence.mbarrier_init deleted", GUARD + r"fence\.mbarrier_init[^;]*;", ""),
     ("fence.proxy.tensormap deleted", GUARD + r"fence\.proxy\.tensormap[^;]*;", ""),
@@ -59,7 +63,8 @@ RULES = [
     ("mbarrier arrive relaxed", r"mbarrier\.arrive(?:\.expect_tx)?\.release(?=\.)",
      lambda match: match.group(0).replace("release", "relaxed")),
     ("remote arrive to itself", r"mapa\.shared::cluster\.u32\s+(\w+), (%\w+), %\w+;", r"mov.u32 \1, \2;"),
-    ("expect_tx 16 bytes less", "(" + GUARD + r"mbarrier\.(?:arrive\.)?expect_tx\S*\s+(?:_,\s*)?\[[^\]]*\],\s*)(%?\w+)\s*;", expect_less),
+    ("expect_tx 16 bytes less",
+     "(" + GUARD + r"mbarrier\.(?:arrive\.)?expect_tx\S*\s+(?:_,\s*)?\[[^\]]*\],\s*)(%?\w+)\s*;", expect_less),
     ("wgmma.fence deleted", GUARD + r"wgmma\.fence[^;]*;", ""),
     ("wgmma.commit deleted", GUARD + r"wgmma\.commit_group[^;]*;", ""),
     ("wgmma.wait_group deleted", GUARD + r"wgmma\.wait_group[^;]*;", ""),
@@ -72,9 +77,10 @@ RULES = [
     ("bar.sync deleted", GUARD + r"(?:bar|barrier(?:\.cta)?)\.sync(?:\.aligned)?\s[^;]*;", ""),
     ("bar.arrive deleted", GUARD + r"(?:bar|barrier(?:\.cta)?)\.arrive(?:\.aligned)?\s[^;]*;", ""),
     ("bar.warp.sync deleted", GUARD + r"bar\.warp\.sync[^;]*;", ""),
-    # The wait alone, because a warp may not arrive twice at a phase; "cluster barriers" deletes all.
+    # The wait alone: without an arrive, the other threads would wait without end.
     ("cluster wait deleted", GUARD + r"barrier\.cluster\.wait[^;]*;", ""),
-    ("cluster arrive relaxed", r"barrier\.cluster\.arrive(?:\.release)?(?=\.aligned|;)", "barrier.cluster.arrive.relaxed"),
+    ("cluster arrive relaxed", r"barrier\.cluster\.arrive(?:\.release)?(?=\.aligned|;)",
+     "barrier.cluster.arrive.relaxed"),
     ("acquire made relaxed", ORDERED + r"acquire(?=\.)", r"\1relaxed"),
     ("release made relaxed", ORDERED + r"release(?=\.)", r"\1relaxed"),
     ("acq_rel made acquire", ORDERED + r"acq_rel(?=\.)", r"\1acquire"),
@@ -110,7 +116,8 @@ def mutants_of(lines):
     for rule, pattern, _ in RULES:
         place = 0
         for number, line in enumerate(lines):
-            if rule.startswith("semaphore") and not re.search(POLL, "\n".join(lines[max(0, number - POLL_LINES):number])):
+            before = "\n".join(lines[max(0, number - POLL_LINES):number])
+            if rule.startswith("semaphore") and not re.search(POLL, before):
                 continue
             if re.search(pattern, line) and changed(line, rule) != line:
                 place += 1
@@ -147,12 +154,12 @@ class Kernel:
             lines[mutant.line] = changed(lines[mutant.line], mutant.rule)
         with open(self.path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines))
-        for seed, mode in TRIES:
-            environment = dict(os.environ, PTX_FILE=self.path, PTX_SEED=seed, PTX_MODE=mode)
+        for seed, mode, starved in TRIES:
+            environment = dict(os.environ, PTX_FILE=self.path, PTX_SEED=seed, PTX_MODE=mode, PTX_STARVED=starved)
             self.runs += 1
             try:
-                run = subprocess.run(self.runner.command, env=environment, capture_output=True, text=True, timeout=SECONDS,
-                                     check=False)
+                run = subprocess.run(self.runner.command, env=environment, capture_output=True, text=True,
+                                     timeout=SECONDS, check=False)
             except subprocess.TimeoutExpired:
                 return "hang", ""
             if "unknown instruction" in run.stdout + run.stderr:
@@ -223,7 +230,8 @@ def check_explained(kernel, groups, silent):
             print(f"    together {' + '.join(keys)}: {outcome}", flush=True)
             if outcome in ("silent", "unknown"):
                 faults.append(f"explained.txt: {' + '.join(keys)} together: {outcome}")
-    return faults + [f"silent, and not in explained.txt: {mutant}: {mutant.text}" for mutant in silent if mutant not in explained]
+    return faults + [f"silent, and not in explained.txt: {mutant}: {mutant.text}"
+                     for mutant in silent if mutant not in explained]
 
 
 def members(kernel, group, key):
@@ -253,8 +261,8 @@ def examine(kernel, groups, verbose):
         total = sum(counts.values())
         said = ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
         print(f"{kernel.name:14s} {rule:36s} {total - counts['silent']:3d} of {total:3d} noticed: {said}")
-    print(f"{kernel.name:14s} {len(kernel.mutants) - len(silent)} of {len(kernel.mutants)} noticed, in {kernel.runs} runs, "
-          f"{time.time() - begin:.0f} s", flush=True)
+    print(f"{kernel.name:14s} {len(kernel.mutants) - len(silent)} of {len(kernel.mutants)} noticed, "
+          f"in {kernel.runs} runs, {time.time() - begin:.0f} s", flush=True)
     if verbose:
         for mutant in silent:
             print(f"  silent {mutant}: {mutant.text}")
@@ -307,7 +315,8 @@ def main():
         kernels = {name: all_runners[name] for name in arguments.names or all_runners}
     groups, faults = read_explained(EXPLAINED), []
     for name, make in kernels.items():
-        faults += [f"{name}: {fault}" for fault in examine(Kernel(name, make(), arguments.build), groups, arguments.verbose)]
+        kernel = Kernel(name, make(), arguments.build)
+        faults += [f"{name}: {fault}" for fault in examine(kernel, groups, arguments.verbose)]
     print("\n".join(faults) if faults else "All silent mutants are explained.")
     sys.exit(bool(faults))
 

@@ -1,10 +1,10 @@
-// How programs of this folder run a kernel, from the environment, and what they report.
+// Settings of the programs in this folder, from the environment, and their reports.
 //
 //   PTX_FILE       the PTX
 //   PTX_SEED       1
 //   PTX_MODE       random, late or eager
 //   PTX_RESIDENT   CTAs that are resident on a GPU
-//   PTX_STARVED    GPU:CTA that goes on only when nobody else can
+//   PTX_STARVED    GPU:CTA that goes on only when no other can
 //   PTX_RACES      0: without the race check
 //
 // Exit status: 0 right and without findings, 1 wrong, 2 findings, 3 a stop.

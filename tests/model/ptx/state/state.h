@@ -94,8 +94,9 @@ struct Warp {
   };
   std::map<int, Fences> fences;
 
-  ThreadGroups bulk[32];    // cp.async.bulk, by lane
-  ThreadGroups copies[32];  // cp.async, by lane
+  ThreadGroups bulk[32];         // cp.async.bulk, by lane
+  ThreadGroups copies[32];       // cp.async, by lane
+  std::map<int, Clocks> copied;  // by lane: its cp.async that it has waited for
 
   std::deque<WgmmaIssue> wgmma;
   std::deque<Clock> wgmma_groups;  // committed, and no wait_group has waited for them: the clocks
@@ -246,10 +247,10 @@ struct RunOptions {
   uint64_t seed = 1;
   Mode mode = Mode::kRandom;
   int starved_gpu = -1,
-      starved_cta = -1;           // this CTA (by %ctaid.x) goes on only when no other can
-  int resident_ctas = 132;        // of each GPU
-  int quantum = 64;               // the most instructions of a warp in a row
-  int64_t instruction_limit = 0;  // of all warps; then the run stops; 0: none
+      starved_cta = -1;     // this CTA (by %ctaid.x) goes on only when no other can
+  int resident_ctas = 132;  // of each GPU
+  int quantum = 64;         // the most instructions of a warp in a row
+  int64_t instruction_limit = 1'000'000'000;  // of all warps; then the run stops; 0: none
 };
 
 struct Counts {
