@@ -92,6 +92,10 @@ check build-thread 3 thread
 finish_build address
 check build-address 4 address  # no build runs beside them
 if [[ $long ]]; then tests/fuzz/fuzz.sh 60 || failed+=(build-fuzz); fi
+# Kernels of other projects, and mutants of kernels, where CUDA devices are built.
+if [[ $long && -x build-test/bin/sm90_run ]]; then
+  tests/model/ptx/known_good/all.sh build-known-good build-test || failed+=(build-known-good)
+fi
 if ((${#failed[@]} > 0)); then
   echo "run.sh: tests failed in ${failed[*]}; see the summaries above" >&2
   exit 1

@@ -19,6 +19,55 @@ std::string NameOf(Element element) {
   return "";
 }
 
+// A warp copies rows of elements of 16 bits, and raises the word.
+constexpr char kDeliver[] = R"(.version 9.0
+.target sm_90a
+.address_size 64
+.visible .entry deliver(.param .u64 from, .param .u64 to, .param .u32 rows, .param .u32 cols,
+  .param .u32 from_pitch, .param .u32 to_pitch, .param .u64 word, .param .u64 value)
+{
+.reg .pred %p;
+.reg .b16 %h;
+.reg .b32 %rows, %cols, %from_pitch, %to_pitch, %lane, %col, %at;
+.reg .b64 %from, %to, %word, %value, %a, %b;
+ld.param.u64 %from, [from];
+ld.param.u64 %to, [to];
+ld.param.u32 %rows, [rows];
+ld.param.u32 %cols, [cols];
+ld.param.u32 %from_pitch, [from_pitch];
+ld.param.u32 %to_pitch, [to_pitch];
+mov.u32 %lane, %laneid;
+ROW:
+mov.u32 %col, %lane;
+COL:
+setp.ge.u32 %p, %col, %cols;
+@%p bra NEXT;
+mul.wide.u32 %a, %col, 2;
+add.u64 %b, %a, %to;
+add.u64 %a, %a, %from;
+ld.global.u16 %h, [%a];
+st.global.u16 [%b], %h;
+add.u32 %col, %col, 32;
+bra COL;
+NEXT:
+mul.wide.u32 %a, %from_pitch, 2;
+add.u64 %from, %from, %a;
+mul.wide.u32 %a, %to_pitch, 2;
+add.u64 %to, %to, %a;
+sub.u32 %rows, %rows, 1;
+setp.ne.u32 %p, %rows, 0;
+@%p bra ROW;
+bar.warp.sync 0xffffffff;
+setp.ne.u32 %p, %lane, 0;
+@%p bra END;
+ld.param.u64 %word, [word];
+ld.param.u64 %value, [value];
+st.release.sys.global.u64 [%word], %value;
+END:
+ret;
+}
+)";
+
 // Raises the word, as the owner of the places does.
 constexpr char kGrant[] = R"(.version 9.0
 .target sm_90a
@@ -77,6 +126,9 @@ void Ring::Run(uint64_t epoch) {
   if (!product_.credits) world_.races.ForgetGlobal();
   for (int gpu = 0; gpu < product_.gpus; ++gpu) {
     if (product_.credits) GrantCredit(gpu, epoch);
+    for (int chunk = 0; product_.delivered && chunk < chunks; ++chunk) {
+      if (chunk != gpu) Deliver(gpu, chunk, epoch);
+    }
     Start(gpu, epoch);
   }
   world_.Run();
@@ -197,7 +249,7 @@ void Ring::Start(int gpu, uint64_t epoch) {
     Block& block = arguments->blocks[arguments->block_count - 1];
     ++block.pieces;
     const TileOrder order(block, product_.tile_cols, product_.raster_rows);
-    if (product_.gpus > 1 && step + 1 < chunks) {
+    if (product_.gpus > 1 && !product_.delivered && step + 1 < chunks) {
       piece.send.map = AddMap(*arguments, next.a[chunk]->Map(kTileRows, depth));
       piece.send.x = next.a[chunk]->x;
       piece.send.counter = &state.counters[chunk];
@@ -220,8 +272,9 @@ ptx::TensorMap Ring::BMap(const Matrix& b, int depth, int first_row, int rows) c
 }
 
 void Ring::Launch(int gpu, const Arguments& arguments) {
-  const ProductConfig config = ProductKernel(NameOf(product_.element), NameOf(product_.out),
-                                             product_.tile_cols, product_.gpus > 1);
+  const ProductConfig config =
+      ProductKernel(NameOf(product_.element), NameOf(product_.out), product_.tile_cols,
+                    product_.gpus > 1 && !product_.delivered);
   ptx::Kernel& kernel = *kernels_.kernels.at(config.kernel);
   const void* const parameters[] = {&arguments};
   world_.Start({.module = &kernels_,
@@ -232,6 +285,22 @@ void Ring::Launch(int gpu, const Arguments& arguments) {
                 .parameters = ptx::PackParameters(kernel, parameters),
                 .gpu = gpu,
                 .known = product_.credits ? gpus_[gpu]->known : ptx::Knowledge()});
+}
+
+void Ring::Deliver(int gpu, int chunk, uint64_t epoch) {
+  static ptx::Module& module = *ptx::ParseModule(kDeliver).release();
+  ptx::Kernel& kernel = *module.kernels.at("deliver");
+  const Matrix& from = *gpus_[chunk]->a[chunk];
+  const Matrix& to = *gpus_[gpu]->a[chunk];
+  const std::byte* const source = from.Place(0, 0);
+  std::byte* const target = to.Place(0, 0);
+  uint64_t* const word = &gpus_[gpu]->slots[chunk];
+  const void* const parameters[] = {&source,     &target,   &from.rows, &from.cols,
+                                    &from.pitch, &to.pitch, &word,      &epoch};
+  world_.Start({.module = &module,
+                .kernel = &kernel,
+                .parameters = ptx::PackParameters(kernel, parameters),
+                .gpu = chunk});
 }
 
 void Ring::GrantCredit(int gpu, uint64_t epoch) {

@@ -24,6 +24,8 @@ struct Case {
   // The epochs of a GPU follow those of its neighbours only through slots and credits; else all
   // GPUs meet between two epochs.
   bool credits = false;
+  // Other kernels copy the chunks, so the products only wait for them.
+  bool delivered = false;
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
   ptx::RunOptions options;
 };
@@ -67,6 +69,8 @@ class Ring {
   ptx::TensorMap BMap(const Matrix& b, int depth, int first_row, int rows) const;
   void Start(int gpu, uint64_t epoch);
   void Launch(int gpu, const Arguments& arguments);
+  // Copies a chunk from its owner, and raises its slot here.
+  void Deliver(int gpu, int chunk, uint64_t epoch);
   // Tells the GPU before this one that its places here may be written.
   void GrantCredit(int gpu, uint64_t epoch);
 

@@ -15,7 +15,19 @@ namespace {
 std::vector<Case> Cases(bool sends) {
   if (!sends) {
     return {{.name = "chunks", .rows = {200, 129, 7}, .n = 201, .k = 137, .odd = true},
-            {.name = "parts of K", .rows = {64, 300}, .n = 136, .k = 200, .along_k = true}};
+            {.name = "copied chunks",
+             .gpus = 3,
+             .rows = {64, 129, 7},
+             .n = 136,
+             .k = 136,
+             .delivered = true},
+            {.name = "parts of K",
+             .gpus = 2,
+             .rows = {64, 300},
+             .n = 136,
+             .k = 200,
+             .delivered = true,
+             .along_k = true}};
   }
   return {
       {.name = "two GPUs", .gpus = 2, .rows = {300, 129}, .n = 264, .k = 328},
@@ -27,7 +39,8 @@ std::vector<Case> Cases(bool sends) {
        .odd = true,
        .ctas = 3,
        .send_columns = 2,
-       .epochs = 2},
+       .epochs = 3,
+       .credits = true},
       {.name = "parts of K", .gpus = 3, .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true}};
 }
 

@@ -5,6 +5,7 @@ CUDA driver is a shared library.
 """
 
 import os
+import re
 import subprocess
 import sys
 
@@ -87,3 +88,15 @@ def fake_driver(build):
 def triton_run(build):
     """Returns the path of the program that runs one of Triton's kernels."""
     return link(build, "triton_run", [compile_object(build, os.path.join(FOLDER, "triton_run.cc"))])
+
+
+def kernel_in_image(path, kernel):
+    """Returns the PTX of one kernel in a fat binary that nvcc made with --no-compress."""
+    with open(path, "rb") as file:
+        image = file.read()
+    texts = [image[found.start():image.index(b"\0", found.start())].decode() for found in re.finditer(rb"\.version \d", image)
+             if b"sm_90a" in image[found.start():image.index(b"\0", found.start())][:120]]
+    head, *entries = texts[0].split(".visible .entry ")
+    entry = next(text for text in entries if text.startswith(kernel + "("))
+    # The sections for debuggers follow the last kernel.
+    return head + ".visible .entry " + entry.split("\n\t.file", 1)[0]

@@ -270,7 +270,7 @@ def examine(kernel, groups, verbose):
 
 
 def runners(arguments):
-    """The kernels of others that are known to be right."""
+    """The kernels that are known to be right, and those of agmm."""
     found = {}
     for name in ("masked", "tiles", "maps"):
         found[name] = lambda name=name: Runner(os.path.join(build.FOLDER, "triton", name + ".ptx"),
@@ -279,7 +279,19 @@ def runners(arguments):
         found[name] = lambda name=name: cutlass_runner(name, arguments)
     for name in ("all_gather", "reduce_scatter", "ring4_fixed"):
         found[name] = lambda name=name: jax_runner(name, arguments)
+    for name in ("agmm_product_bf16_bf16_128", "agmm_ring_bf16_bf16_128"):
+        found[name] = lambda name=name: product_runner(name, arguments)
     return found
+
+
+def product_runner(name, arguments):
+    """A kernel of kernels/cuda/sm90, out of the image that a build of agmm made."""
+    if not arguments.agmm:
+        sys.exit(f"{name}: --agmm names the build folder of agmm")
+    ptx = os.path.join(arguments.build, name + ".ptx")
+    with open(ptx, "w", encoding="utf-8") as file:
+        file.write(build.kernel_in_image(os.path.join(arguments.agmm, "kernels/cuda/sm90/product.fatbin"), name))
+    return Runner(ptx, [os.path.join(arguments.agmm, "bin/sm90_run"), name])
 
 
 def cutlass_runner(name, arguments):
@@ -303,6 +315,7 @@ def main():
     parser.add_argument("--build", required=True)
     parser.add_argument("--jax", help="the virtual environment of jax_kernels.py")
     parser.add_argument("--cutlass", help="that of cutlass.py")
+    parser.add_argument("--agmm", help="a build folder of agmm, with bin/sm90_run")
     parser.add_argument("--ptx")
     parser.add_argument("--name")
     parser.add_argument("--verbose", action="store_true")
