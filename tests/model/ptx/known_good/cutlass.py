@@ -72,7 +72,7 @@ KERNELS = {
     # CTAs add up their parts of a tile in global memory.
     "split_k": Kernel(
         (HALF, HALF, HALF, HALF), "_128, _128, _64", "_2, _1, _1",
-        ("384 256 1024 8 1 2", "256 128 1792 8 0 4", "384 256 1024 16 1 4"),
+        ("384 256 1024 4 1 2", "256 128 1792 8 0 4", "384 256 1024 16 1 4"),
         scheduler=STREAM_K, resident=16, split_k=True),
 }
 
@@ -144,6 +144,7 @@ def main():
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("kernels", nargs="*", metavar="KERNEL", help=", ".join(KERNELS))
     arguments = parser.parse_args()
+    os.makedirs(arguments.build, exist_ok=True)
     os.makedirs(arguments.build, exist_ok=True)
     built = {name: build_kernel(name, arguments.build, arguments.environment) for name in arguments.kernels or KERNELS}
     print(f"{'kernel':16s} {'problem':22s} {'runs':>5s} {'right':>5s} {'findings':>8s} {'instructions':>12s} {'s':>6s}")

@@ -321,6 +321,7 @@ def main():
     parser.add_argument("--verbose", action="store_true")
     parser.add_argument("names", nargs="*", metavar="KERNEL")
     arguments = parser.parse_args()
+    os.makedirs(arguments.build, exist_ok=True)
     if arguments.ptx:
         kernels = {arguments.name: lambda: Runner(arguments.ptx, arguments.names)}
     else:

@@ -142,7 +142,7 @@ void Races::Check(const Access& earlier, const Access& access, bool shared,
         shared
             ? "fence.proxy.async by the thread of the first, before its release, would order them"
             : "fence.proxy.async after the acquire would order them");
-  } else if (!shared && earlier.write && earlier.cta != access.cta &&
+  } else if (!shared && earlier.cta != access.cta &&
              !seen.Knows(earlier.agent, earlier.clock, earlier.lanes)) {
     Add(pair() + " of another CTA, without a proxy fence", access, &earlier,
         "fence.proxy.async after the acquire would order them");
