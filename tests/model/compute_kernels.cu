@@ -1,8 +1,6 @@
 // Kernels for compute_test, which the model runs as PTX.
 #include <cstdint>
 
-#include "kernels/cuda/elementwise.h"
-
 namespace {
 
 __device__ uint64_t Acquire(const uint64_t* word) {
@@ -69,20 +67,8 @@ extern "C" __global__ void test_through_shared(uint32_t* to, int count) {
   if (static_cast<int>(threadIdx.x) < count) to[threadIdx.x] = words[far + (threadIdx.x ^ 1)];
 }
 
-// The kernels of kernels/cuda/elementwise.cu, under names that have no host twin.
-namespace agmm::elementwise {
-namespace {
-template <typename Work>
-__device__ void ForEach(const Work& work) {
-  for (int64_t row = blockIdx.y; row < work.rows; row += gridDim.y) {
-    for (int64_t col = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; col < work.cols;
-         col += int64_t{gridDim.x} * blockDim.x) {
-      Element(work, row, col);
-    }
-  }
-}
-}  // namespace
-extern "C" __global__ void test_convert(const Convert work) { ForEach(work); }
-extern "C" __global__ void test_reduce(const Reduce work) { ForEach(work); }
-extern "C" __global__ void test_fill(const Fill work) { ForEach(work); }
-}  // namespace agmm::elementwise
+// The elementwise kernels, under names that have no host twin.
+#define agmm_convert test_convert
+#define agmm_reduce test_reduce
+#define agmm_fill test_fill
+#include "kernels/cuda/elementwise.cu"

@@ -160,29 +160,25 @@ bool TakeOrder(Instruction& instruction, Modifiers& modifiers) {
   return strong == (instruction.scope != Scope::kNone);
 }
 
-Execute DecodeLoad(Instruction& instruction, Modifiers& modifiers) {
+// Decodes the modifiers and operands that loads and stores share. Returns false for an unknown
+// form.
+bool TakeForm(Instruction& instruction, Modifiers& modifiers) {
   instruction.space = modifiers.TakeSpace();
   TakeCacheHints(instruction, modifiers);
-  if (!TakeOrder(instruction, modifiers)) return nullptr;
+  if (!TakeOrder(instruction, modifiers)) return false;
   instruction.count = modifiers.TakeVector();
   instruction.type = modifiers.TakeType();
-  if (instruction.type == Type::kNone || Bytes(instruction.type) > 8 ||
-      instruction.operands.size() != 2)
-    return nullptr;
-  return Load;
+  return instruction.type != Type::kNone && Bytes(instruction.type) <= 8 &&
+         instruction.operands.size() == 2;
+}
+
+Execute DecodeLoad(Instruction& instruction, Modifiers& modifiers) {
+  return TakeForm(instruction, modifiers) ? Load : nullptr;
 }
 
 Execute DecodeStore(Instruction& instruction, Modifiers& modifiers) {
   if (modifiers.Take("async")) return DecodeStoreAsync(instruction, modifiers);
-  instruction.space = modifiers.TakeSpace();
-  TakeCacheHints(instruction, modifiers);
-  if (!TakeOrder(instruction, modifiers)) return nullptr;
-  instruction.count = modifiers.TakeVector();
-  instruction.type = modifiers.TakeType();
-  if (instruction.type == Type::kNone || Bytes(instruction.type) > 8 ||
-      instruction.operands.size() != 2)
-    return nullptr;
-  return Store;
+  return TakeForm(instruction, modifiers) ? Store : nullptr;
 }
 
 enum Operation : int { kAdd, kExchange, kCompare, kAnd, kOr, kXor, kMin, kMax, kInc, kDec };

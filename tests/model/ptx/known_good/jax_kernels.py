@@ -201,12 +201,12 @@ def record_launches(model, problem, folder, buffers):
     launch = compile_kernel(folder, name)
     text = read_text(os.path.join(folder, name + ".ptx"))
     for gpu in range(problem.gpus):
-        if not model.library.PtxRecord(text.encode(), gpu):
+        if not model.driver.PtxRecord(text.encode(), gpu):
             raise RuntimeError("the model refuses the PTX of " + name)
         launch(buffers.arguments(gpu), gpu)
-    if model.library.PtxCountLaunches() != problem.gpus:
+    if model.driver.PtxCountLaunches() != problem.gpus:
         raise RuntimeError("Mosaic's host code did not launch " + name)
-    model.library.PtxSaveLaunches(os.path.join(folder, name + ".launches").encode())
+    model.driver.PtxSaveLaunches(os.path.join(folder, name + ".launches").encode())
 
 
 def read_text(path):
@@ -225,7 +225,7 @@ class Bench:
         stem = os.path.join(folder, self.problem.lowered_as)
         if not os.path.exists(stem + ".launches"):
             record_launches(self.model, self.problem, folder, self.buffers)
-        elif not self.model.library.PtxLoadLaunches((stem + ".launches").encode()):
+        elif not self.model.driver.PtxLoadLaunches((stem + ".launches").encode()):
             raise RuntimeError("cannot read " + stem + ".launches")
         text = read_text(stem + ".ptx")
         self.text = self.problem.fix(text, self.problem) if self.problem.fix else text

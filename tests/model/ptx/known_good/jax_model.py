@@ -41,35 +41,35 @@ class Model:
     """One for each process."""
 
     def __init__(self, library):
-        self.library = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
-        self.library.PtxAllocate.restype = ctypes.c_void_p
+        self.driver = ctypes.CDLL(library, mode=ctypes.RTLD_GLOBAL)
+        self.driver.PtxAllocate.restype = ctypes.c_void_p
         for name in ("PtxRecord", "PtxSaveLaunches", "PtxLoadLaunches"):
-            getattr(self.library, name).restype = ctypes.c_bool
-        self.library.PtxRun.restype = ctypes.c_char_p
+            getattr(self.driver, name).restype = ctypes.c_bool
+        self.driver.PtxRun.restype = ctypes.c_char_p
         self.multicasts = 0
 
     def array(self, gpu, shape, kind):
         """An array of zeros in the memory of a GPU, which does not count as written."""
         count = int(numpy.prod(shape)) * numpy.dtype(kind).itemsize
-        address = self.library.PtxAllocate(gpu, ctypes.c_uint64(count))
+        address = self.driver.PtxAllocate(gpu, ctypes.c_uint64(count))
         if not address:
             raise MemoryError("the addresses of the model's GPUs are in use")
         return numpy.frombuffer((ctypes.c_char * count).from_address(address), kind).reshape(shape)
 
     def set_written(self, array):
         """The array counts as written by the host, in all runs."""
-        self.library.PtxSetWritten(ctypes.c_void_p(array.ctypes.data), ctypes.c_uint64(array.nbytes))
+        self.driver.PtxSetWritten(ctypes.c_void_p(array.ctypes.data), ctypes.c_uint64(array.nbytes))
 
     def multicast(self, arrays):
         """Returns an address that stands for the same place in all these arrays."""
         address = MULTICAST_BASE + (self.multicasts << 32)
         self.multicasts += 1
         targets = (ctypes.c_uint64 * len(arrays))(*[array.ctypes.data for array in arrays])
-        self.library.PtxAddMulticast(ctypes.c_uint64(address), ctypes.c_uint64(arrays[0].nbytes), targets, len(arrays))
+        self.driver.PtxAddMulticast(ctypes.c_uint64(address), ctypes.c_uint64(arrays[0].nbytes), targets, len(arrays))
         return address
 
     def run(self, text, order, resident_ctas=132):
         """Runs the recorded launches with the kernels of this PTX."""
-        report = self.library.PtxRun(text.encode(), ctypes.c_uint64(order.seed), order.mode.encode(), *order.starved,
+        report = self.driver.PtxRun(text.encode(), ctypes.c_uint64(order.seed), order.mode.encode(), *order.starved,
                                      resident_ctas, ctypes.c_bool(not order.strictest))
         return parse_report(report.decode())

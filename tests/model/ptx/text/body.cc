@@ -38,7 +38,7 @@ bool Body::ParseStatement() {
     default: break;
   }
   const std::string_view name = scanner_.TakeName();
-  if (name.empty()) scanner_.Fail("there is no statement of PTX");
+  if (name.empty()) scanner_.Fail("expected a PTX statement");
   if (scanner_.Take(':')) {
     AddName(name,
             {.kind = Named::kLabel, .index = static_cast<uint32_t>(kernel_.instructions.size())});

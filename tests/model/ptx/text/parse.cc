@@ -43,7 +43,7 @@ std::unique_ptr<Module> ModuleParser::Parse() {
     const char next = scanner_.Peek();
     if (next == '\0') break;
     if (scanner_.Take(';')) continue;
-    if (next != '.') scanner_.Fail("there is no directive of PTX");
+    if (next != '.') scanner_.Fail("expected a PTX directive");
     ParseDirective(scanner_.PeekDirective());
   }
   if (module_->target.empty()) scanner_.Fail("the text has no .target");
