@@ -151,6 +151,56 @@ std::vector<Case> Rings() {
   };
 }
 
+// Each chunk goes half the way round in each direction.
+std::vector<Case> RingsBothWays() {
+  return {
+      {.name = "TwoGpusBothWays",
+       .gpus = 2,
+       .rows = {200, 129},
+       .n = 136,
+       .k = 136,
+       .epochs = 2,
+       .credits = true,
+       .both_ways = true},
+      {.name = "ThreeGpusBothWays",
+       .gpus = 3,
+       .rows = {200, 64, 129},
+       .n = 264,
+       .k = 136,
+       .ctas = 3,
+       .send_columns = 2,
+       .epochs = 3,
+       .credits = true,
+       .both_ways = true},
+      {.name = "FourGpusBothWays",
+       .gpus = 4,
+       .rows = {64, 128, 200, 1},
+       .n = 137,
+       .k = 137,
+       .odd = true,
+       .epochs = 2,
+       .credits = true,
+       .both_ways = true},
+      {.name = "FiveGpusBothWays",
+       .gpus = 5,
+       .rows = {64, 130, 7, 64, 128},
+       .n = 72,
+       .k = 72,
+       .epochs = 3,
+       .credits = true,
+       .both_ways = true},
+      {.name = "FiveGpusPartsOfKBothWays",
+       .gpus = 5,
+       .rows = {64, 100, 7, 64, 72},
+       .n = 72,
+       .k = 130,
+       .epochs = 2,
+       .credits = true,
+       .both_ways = true,
+       .along_k = true},
+  };
+}
+
 // Each case in random orders, late, eager, and with a CTA that starves.
 std::vector<Case> InOrders(const std::vector<Case>& cases) {
   std::vector<Case> all;
@@ -173,6 +223,8 @@ std::vector<Case> InOrders(const std::vector<Case>& cases) {
 std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.param.name; }
 INSTANTIATE_TEST_SUITE_P(Shapes, ProductTest, testing::ValuesIn(InOrders(Shapes())), NameOfCase);
 INSTANTIATE_TEST_SUITE_P(Rings, ProductTest, testing::ValuesIn(InOrders(Rings())), NameOfCase);
+INSTANTIATE_TEST_SUITE_P(RingsBothWays, ProductTest, testing::ValuesIn(InOrders(RingsBothWays())),
+                         NameOfCase);
 
 ProductProblem Problem(int64_t rows, int64_t cols) {
   return {.rows = rows,
@@ -243,8 +295,11 @@ TEST(ProductConfig, ArgumentsThatTheKernelCannotRunAreRefused) {
   for (Piece& piece : {std::ref(arguments->pieces[0]), std::ref(arguments->pieces[1])}) {
     piece = Piece();
     piece.k = 64;
-    piece.send.map = 1;
+    piece.sends[0].map = 1;
   }
+  arguments->pieces[1].sends[1].map = kMaxMaps;
+  EXPECT_THAT(message(132), testing::HasSubstr("piece 1 is sent by map 128"));
+  arguments->pieces[1].sends[1].map = 2;
   EXPECT_EQ(message(132), "") << "rows of A wait before the tiles that use them";
   // 32 rows of tiles in two bands: the second band's first column is tile 256.
   arguments->pieces[1].waits[0] = &slot;

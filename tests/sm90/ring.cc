@@ -103,10 +103,10 @@ Ring::Ring(const Case& product, ptx::Module& kernels)
     state->c = std::make_unique<Matrix>(memory_, gpu, product.out, m, product.n, Odd(5));
     memory_.Add(state->slots, sizeof state->slots, gpu);
     memory_.Add(state->counters, sizeof state->counters, gpu);
-    memory_.Add(&state->credit, sizeof state->credit, gpu);
+    memory_.Add(state->credits, sizeof state->credits, gpu);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->slots), sizeof state->slots);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->counters), sizeof state->counters);
-    world_.races.SetWritten(reinterpret_cast<uint64_t>(&state->credit), sizeof state->credit);
+    world_.races.SetWritten(reinterpret_cast<uint64_t>(state->credits), sizeof state->credits);
     gpus_.push_back(std::move(state));
   }
 }
@@ -125,7 +125,7 @@ void Ring::Run(uint64_t epoch) {
   }
   if (!product_.credits) world_.races.ForgetGlobal();
   for (int gpu = 0; gpu < product_.gpus; ++gpu) {
-    if (product_.credits) GrantCredit(gpu, epoch);
+    if (product_.credits) GrantCredits(gpu, epoch);
     for (int chunk = 0; product_.delivered && chunk < chunks; ++chunk) {
       if (chunk != gpu) Deliver(gpu, chunk, epoch);
     }
@@ -201,7 +201,20 @@ int Ring::CountWrongProducts(const Gpu& state, const std::vector<float>& a) cons
 
 int Ring::ChunkAt(int gpu, int step) const {
   const int chunks = static_cast<int>(product_.rows.size());
-  return product_.gpus == 1 ? step : (gpu - step + chunks) % chunks;
+  if (product_.gpus == 1) return step;
+  // Both ways: the chunks from the previous GPUs and those from the next ones in turn.
+  const int behind = !product_.both_ways ? step : step % 2 ? (step + 1) / 2 : -step / 2;
+  return (gpu - behind + chunks) % chunks;
+}
+
+int Ring::NeighbourOf(int gpu, int direction) const {
+  return (gpu + (direction == 0 ? 1 : product_.gpus - 1)) % product_.gpus;
+}
+
+int Ring::HopsOf(int direction) const {
+  if (product_.gpus == 1 || product_.delivered) return 0;
+  if (!product_.both_ways) return direction == 0 ? product_.gpus - 1 : 0;
+  return direction == 0 ? product_.gpus / 2 : (product_.gpus - 1) / 2;
 }
 
 int Ring::AddMap(Arguments& arguments, const ptx::TensorMap& map) {
@@ -211,10 +224,8 @@ int Ring::AddMap(Arguments& arguments, const ptx::TensorMap& map) {
 }
 
 void Ring::Start(int gpu, uint64_t epoch) {
-  const int chunks = static_cast<int>(product_.rows.size()),
-            depth = kStageBytesOfK / BytesOf(product_.element);
+  const int chunks = static_cast<int>(product_.rows.size()), depth = depth_of_stage();
   Gpu& state = *gpus_[gpu];
-  Gpu& next = *gpus_[(gpu + 1) % product_.gpus];
   auto arguments = std::make_unique<Arguments>();
   std::memset(static_cast<void*>(arguments.get()), 0, sizeof(Arguments));
   arguments->raster_rows = product_.raster_rows;
@@ -249,18 +260,28 @@ void Ring::Start(int gpu, uint64_t epoch) {
     Block& block = arguments->blocks[arguments->block_count - 1];
     ++block.pieces;
     const TileOrder order(block, product_.tile_cols, product_.raster_rows);
-    if (product_.gpus > 1 && !product_.delivered && step + 1 < chunks) {
-      piece.send.map = AddMap(*arguments, next.a[chunk]->Map(kTileRows, depth));
-      piece.send.x = next.a[chunk]->x;
-      piece.send.counter = &state.counters[chunk];
-      piece.send.slot = &next.slots[chunk];
-      if (product_.credits) piece.send.credit = &state.credit;
-      piece.send.contributors =
-          ContributorsOf(order, product_.along_k ? 0 : tiles, product_.ctas, product_.send_columns);
-    }
+    AddSends(
+        *arguments, piece, gpu, chunk,
+        ContributorsOf(order, product_.along_k ? 0 : tiles, product_.ctas, product_.send_columns));
     if (!product_.along_k) tiles += order.count();
   }
   Launch(gpu, *arguments);
+}
+
+void Ring::AddSends(Arguments& arguments, Piece& piece, int gpu, int chunk, int contributors) {
+  Gpu& state = *gpus_[gpu];
+  for (int direction = 0; direction < kDirections; ++direction) {
+    const int passed = direction == 0 ? gpu - chunk : chunk - gpu;
+    if ((passed + product_.gpus) % product_.gpus >= HopsOf(direction)) continue;
+    Gpu& receiver = *gpus_[NeighbourOf(gpu, direction)];
+    Send& send = piece.sends[direction];
+    send.map = AddMap(arguments, receiver.a[chunk]->Map(kTileRows, depth_of_stage()));
+    send.x = receiver.a[chunk]->x;
+    send.contributors = contributors;
+    send.counter = &state.counters[direction][chunk];
+    send.slot = &receiver.slots[chunk];
+    if (product_.credits) send.credit = &state.credits[direction];
+  }
 }
 
 ptx::TensorMap Ring::BMap(const Matrix& b, int depth, int first_row, int rows) const {
@@ -303,17 +324,20 @@ void Ring::Deliver(int gpu, int chunk, uint64_t epoch) {
                 .gpu = chunk});
 }
 
-void Ring::GrantCredit(int gpu, uint64_t epoch) {
+void Ring::GrantCredits(int gpu, uint64_t epoch) {
   static ptx::Module& module = *ptx::ParseModule(kGrant).release();
   ptx::Kernel& kernel = *module.kernels.at("grant");
-  uint64_t* const word = &gpus_[(gpu + product_.gpus - 1) % product_.gpus]->credit;
-  const void* const parameters[] = {&word, &epoch};
-  world_.Start({.module = &module,
-                .kernel = &kernel,
-                .block = {1, 1, 1},
-                .parameters = ptx::PackParameters(kernel, parameters),
-                .gpu = gpu,
-                .known = gpus_[gpu]->known});
+  for (int direction = 0; direction < kDirections; ++direction) {
+    if (HopsOf(direction) == 0) continue;
+    uint64_t* const word = &gpus_[NeighbourOf(gpu, 1 - direction)]->credits[direction];
+    const void* const parameters[] = {&word, &epoch};
+    world_.Start({.module = &module,
+                  .kernel = &kernel,
+                  .block = {1, 1, 1},
+                  .parameters = ptx::PackParameters(kernel, parameters),
+                  .gpu = gpu,
+                  .known = gpus_[gpu]->known});
+  }
 }
 
 }  // namespace agmm::sm90

@@ -26,6 +26,8 @@ struct Case {
   bool credits = false;
   // Other kernels copy the chunks, so the products only wait for them.
   bool delivered = false;
+  // Each chunk goes half the way round in each direction; else the whole way in one.
+  bool both_ways = false;
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
   ptx::RunOptions options;
 };
@@ -47,32 +49,40 @@ class Ring {
   const ptx::World& world() const { return world_; }
 
  private:
+  static constexpr int kDirections = 2;  // to the next GPU, and to the previous one
   struct Gpu {
     std::vector<std::unique_ptr<Matrix>> a;  // by chunk: its own, and places for the others
     std::unique_ptr<Matrix> b, c;
     uint64_t slots[kMaxPieces] = {};
-    uint64_t credit = 0;  // of the next GPU: its places may be written
-    uint32_t counters[kMaxPieces] = {};
+    // By direction. A credit: the places of the neighbour there may be written.
+    uint64_t credits[kDirections] = {};
+    uint32_t counters[kDirections][kMaxPieces] = {};
     ptx::Knowledge known;  // of the epochs so far
   };
 
   int Odd(int x) const { return product_.odd ? x : 0; }
   bool b_is_k_major() const { return product_.element == Element::kE4M3; }
   int depth_of_k() const;
+  int depth_of_stage() const { return kStageBytesOfK / BytesOf(product_.element); }
   // Returns the whole A, row-major.
   std::vector<float> WholeA() const;
   int CountWrongProducts(const Gpu& state, const std::vector<float>& a) const;
   // Returns the chunk that a GPU computes at a step of the ring.
   int ChunkAt(int gpu, int step) const;
+  int NeighbourOf(int gpu, int direction) const;
+  // Returns the number of GPUs that a chunk reaches in a direction.
+  int HopsOf(int direction) const;
   int AddMap(Arguments& arguments, const ptx::TensorMap& map);
   // Returns a map of some rows of B.
   ptx::TensorMap BMap(const Matrix& b, int depth, int first_row, int rows) const;
   void Start(int gpu, uint64_t epoch);
+  // Adds the sending of a piece with this chunk to the neighbours that it has not passed.
+  void AddSends(Arguments& arguments, Piece& piece, int gpu, int chunk, int contributors);
   void Launch(int gpu, const Arguments& arguments);
   // Copies a chunk from its owner, and raises its slot here.
   void Deliver(int gpu, int chunk, uint64_t epoch);
-  // Tells the GPU before this one that its places here may be written.
-  void GrantCredit(int gpu, uint64_t epoch);
+  // Tells the neighbours of a GPU that send to it that its places may be written.
+  void GrantCredits(int gpu, uint64_t epoch);
 
   const Case product_;
   ptx::Module& kernels_;

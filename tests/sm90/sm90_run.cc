@@ -41,7 +41,15 @@ std::vector<Case> Cases(bool sends) {
        .send_columns = 2,
        .epochs = 3,
        .credits = true},
-      {.name = "parts of K", .gpus = 3, .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true}};
+      {.name = "parts of K", .gpus = 3, .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true},
+      {.name = "both ways",
+       .gpus = 4,
+       .rows = {64, 130, 7, 64},
+       .n = 72,
+       .k = 72,
+       .epochs = 2,
+       .credits = true,
+       .both_ways = true}};
 }
 
 int Run(const std::string& kernel) {

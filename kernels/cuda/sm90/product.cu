@@ -169,35 +169,58 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
   }
 }
 
-// Ends this CTA's part of a piece that is sent: the last CTA raises the slot.
-__device__ __forceinline__ void FinishSending(const Arguments& arguments, const Send& send) {
+// Waits until the receivers' places may be written. Returns false if the launch is aborted.
+__device__ __forceinline__ bool WaitForCredits(const Arguments& arguments, const Piece& piece) {
+  for (const Send& send : piece.sends) {
+    if (send.map < 0 || send.credit == nullptr) continue;
+    if (!WaitForSlot(send.credit, arguments.epoch, arguments.abort)) return false;
+    FenceAsyncGlobal();
+  }
+  return true;
+}
+
+__device__ __forceinline__ bool IsSent(const Piece& piece) {
+  bool sent = false;
+  for (const Send& send : piece.sends) sent = sent || send.map >= 0;
+  return sent;
+}
+
+// Stores a stage of A to all receivers, and waits until the stores have read it.
+__device__ __forceinline__ void SendStage(const Arguments& arguments, const Piece& piece, int k,
+                                          int row, uint32_t stage) {
+  for (const Send& send : piece.sends) {
+    if (send.map >= 0) StoreTile(&arguments.maps[send.map], send.x + k, row, stage);
+  }
+  WaitForStoreReads();
+}
+
+// Ends this CTA's part of a piece that is sent: the last CTA raises the slots.
+__device__ __forceinline__ void FinishSending(const Arguments& arguments, const Piece& piece) {
   WaitForStores();
-  if (!CountContribution(send.counter, send.contributors)) return;
-  if (!IsAborted(arguments.abort)) RaiseSlot(send.slot, arguments.epoch);
+  for (const Send& send : piece.sends) {
+    if (send.map < 0 || !CountContribution(send.counter, send.contributors)) continue;
+    if (!IsAborted(arguments.abort)) RaiseSlot(send.slot, arguments.epoch);
+  }
 }
 
 template <typename Shape>
 __device__ __forceinline__ void Carry(const Arguments& arguments, const Stages<Shape>& stages) {
   Turn<Shape> turn;
-  int granted = 0;  // pieces whose credit has been waited for
+  int granted = 0;  // pieces whose credits have been waited for
   bool aborted = false;
   for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
     const Block& block = walk.at();
     const int row = walk.tile().row * kTileRows, column = walk.tile().col;
     const int columns = min(arguments.send_columns, walk.order.col_tiles);
-    const bool sends = column < columns;
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
-      const Send& send = piece.send;
-      if (sends && send.map >= 0 && number >= granted) {
-        if (send.credit != nullptr) {
-          aborted = aborted || !WaitForSlot(send.credit, arguments.epoch, arguments.abort);
-          FenceAsyncGlobal();
-        }
+      const bool sends = column < columns && IsSent(piece);
+      if (sends && number >= granted) {
+        aborted = aborted || !WaitForCredits(arguments, piece);
         granted = number + 1;
       }
-      // Without the credit, the receiver may still read the place.
-      const bool carries = sends && send.map >= 0 && !aborted;
+      // Without the credits, the receivers may still read their places.
+      const bool carries = sends && !aborted;
       const int count = StagesOf(piece.k, Shape::kDepth);
 #pragma unroll 1
       for (int step = 0; step < count; ++step, turn.Next()) {
@@ -208,13 +231,11 @@ __device__ __forceinline__ void Carry(const Arguments& arguments, const Stages<S
         }
         // The columns take turns, so that no tile is much slower than the others.
         if (carries && step % columns == column) {
-          StoreTile(&arguments.maps[send.map], send.x + step * Shape::kDepth, row,
-                    stages.A(turn.stage));
-          WaitForStoreReads();
+          SendStage(arguments, piece, step * Shape::kDepth, row, stages.A(turn.stage));
         }
         Arrive(stages.Empty(turn.stage));
       }
-      if (carries && walk.IsLastToSend()) FinishSending(arguments, send);
+      if (carries && walk.IsLastToSend()) FinishSending(arguments, piece);
     }
   }
   WaitForStores();

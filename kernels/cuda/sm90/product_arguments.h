@@ -3,8 +3,8 @@
 //
 // A block is a part of C: some of its rows, all of its columns. A piece is a part of the sum of one
 // block: some of the columns of A and the rows of B. Blocks are computed in order, each one's
-// pieces too. A piece may wait for slots before it is read, and it may be sent on to a neighbour by
-// the kernel itself, out of the shared memory that the products read.
+// pieces too. A piece may wait for slots before it is read, and the kernel itself may send it on to
+// one or two neighbours, out of the shared memory that the products read.
 #pragma once
 
 #include <cuda.h>
@@ -15,7 +15,9 @@
 
 namespace agmm::sm90 {
 
-constexpr int kMaxBlocks = 32, kMaxPieces = 32, kMaxMaps = 3 * kMaxPieces;
+constexpr int kMaxBlocks = 32, kMaxPieces = 32;
+constexpr int kMaxSends = 2;  // of a piece: both directions of a ring
+constexpr int kMaxMaps = (2 + kMaxSends) * kMaxPieces;
 // The rows of a tile, and the bytes of K in one stage: 128, the span of the swizzle.
 constexpr int kTileRows = 128, kStageBytesOfK = 128;
 // Columns of a tile, and as many stages as fit into the 227 KiB of a CTA beside 1 KiB of alignment.
@@ -30,10 +32,10 @@ struct View {
   int x = 0;
 };
 
-// The sending of a piece of A. `words` and `slot` lie in the memory of the receiver, `counter` in
-// that of the sender.
+// The sending of a piece of A to one receiver. The place and `slot` lie in its memory, `counter`
+// and `credit` in that of the sender.
 struct Send {
-  int map = -1;  // of the place at the receiver; -1: the piece is not sent
+  int map = -1;  // of the place at the receiver; -1: not used
   int x = 0;
   int contributors = 0;         // CTAs that send a part of it: ContributorsOf
   uint32_t* counter = nullptr;  // counts them; zero between launches
@@ -47,7 +49,7 @@ struct Piece {
   View a, b;
   int k = 0;
   const uint64_t* waits[2] = {};  // slots that have the epoch before A or B is read; null: none
-  Send send;
+  Send sends[kMaxSends];
 };
 
 // Rows, columns and pieces are at least 1: the host leaves out empty ones.

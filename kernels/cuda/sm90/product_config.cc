@@ -67,13 +67,18 @@ absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& con
     bool sends = false, waits_inside = false;
     for (int i = 0; i < block.pieces; ++i) {
       const Piece& piece = arguments.pieces[block.first_piece + i];
-      if (piece.k < 1 || !is_map(piece.a.map) || !is_map(piece.b.map) ||
-          (piece.send.map >= 0 && !is_map(piece.send.map))) {
+      if (piece.k < 1 || !is_map(piece.a.map) || !is_map(piece.b.map)) {
         return wrong("piece ", block.first_piece + i, " has k = ", piece.k, " and maps ",
-                     piece.a.map, ", ", piece.b.map, " and ", piece.send.map,
-                     "; k is at least 1, and maps are below ", kMaxMaps);
+                     piece.a.map, " and ", piece.b.map, "; k is at least 1, and maps are below ",
+                     kMaxMaps);
       }
-      sends = sends || piece.send.map >= 0;
+      for (const Send& send : piece.sends) {
+        if (send.map >= 0 && !is_map(send.map)) {
+          return wrong("piece ", block.first_piece + i, " is sent by map ", send.map,
+                       "; maps are below ", kMaxMaps);
+        }
+        sends = sends || send.map >= 0;
+      }
       waits_inside =
           waits_inside || (i > 0 && (piece.waits[0] != nullptr || piece.waits[1] != nullptr));
     }
