@@ -196,10 +196,11 @@ __device__ __forceinline__ void SendStage(const Arguments& arguments, const Piec
 
 // Ends this CTA's part of a piece that is sent: the last CTA raises the slots.
 __device__ __forceinline__ void FinishSending(const Arguments& arguments, const Piece& piece) {
+  const bool aborted = IsAborted(arguments.abort);  // first, while the stores are under way
   WaitForStores();
   for (const Send& send : piece.sends) {
     if (send.map < 0 || !CountContribution(send.counter, send.contributors)) continue;
-    if (!IsAborted(arguments.abort)) RaiseSlot(send.slot, arguments.epoch);
+    if (!aborted) RaiseSlot(send.slot, arguments.epoch);
   }
 }
 

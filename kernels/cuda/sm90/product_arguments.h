@@ -68,8 +68,9 @@ struct Arguments {
   int raster_rows = 0;   // rows of tiles that are computed together, column by column
   int send_columns = 1;  // columns of tiles that share the sending of a piece
   uint64_t epoch = 0;
-  const uint64_t* abort =
-      nullptr;  // once it is not zero, waits pass and no slot is raised; may be null
+  // In pinned memory of the host; may be null. Once it is not zero, waits end, and pieces whose
+  // sending ends later do not raise their slots.
+  const uint64_t* abort = nullptr;
 };
 
 // The order of a block's tiles: bands of raster_rows rows of tiles, column by column within a band.

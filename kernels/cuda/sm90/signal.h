@@ -20,7 +20,8 @@ __device__ __forceinline__ uint64_t LoadAcquire(const uint64_t* word) {
   return value;
 }
 
-// True once the host has given up the launch.
+// True once the host has given up the launch. The word lies in pinned memory of the host, which can
+// then set it although every channel of the GPU may be blocked.
 __device__ __forceinline__ bool IsAborted(const uint64_t* abort) {
   if (abort == nullptr) return false;
   uint64_t value;
@@ -28,13 +29,20 @@ __device__ __forceinline__ bool IsAborted(const uint64_t* abort) {
   return value != 0;
 }
 
-// Waits until the slot has the epoch. Returns false if the launch is aborted instead.
+// At most as many as the model lets a poll fail before it reports a deadlock (kIdleRounds).
+constexpr int kPollsPerLookAtAbort = 64;
+
+// Waits until the slot has the epoch. Returns false if the launch is aborted instead. It looks at
+// the abort word only once in 64 failed acquires, because each look crosses the bus to the host.
 __device__ __forceinline__ bool WaitForSlot(const uint64_t* slot, uint64_t epoch,
                                             const uint64_t* abort) {
-  while (LoadAcquire(slot) < epoch) {
-    if (IsAborted(abort)) return false;
-  }
-  return true;
+  do {
+#pragma unroll 1
+    for (int poll = 0; poll < kPollsPerLookAtAbort; ++poll) {
+      if (LoadAcquire(slot) >= epoch) return true;
+    }
+  } while (!IsAborted(abort));
+  return false;
 }
 
 // Orders what the thread knows of global memory before its later bulk copies.
