@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <fstream>
 #include <iterator>
@@ -162,6 +163,7 @@ class GatherTest : public testing::Test, public GpuScratch {
     arguments->send_columns = config_.send_columns;
     arguments->epoch = epoch;
     arguments->abort = abort_word_;
+    arguments->trace = trace_;
     void* parameters[] = {arguments.get()};
     On(number, [&] {
       Check("cuLaunchKernel",
@@ -196,6 +198,7 @@ class GatherTest : public testing::Test, public GpuScratch {
 
   std::vector<Gpu> gpus_;
   uint64_t* abort_word_ = nullptr;  // of all GPUs
+  TileTrace* trace_ = nullptr;
 
  private:
   std::vector<char> image_;
@@ -205,6 +208,28 @@ class GatherTest : public testing::Test, public GpuScratch {
   uint16_t *a_ = nullptr, *b_ = nullptr, *c_ = nullptr;
   uint64_t* epoch_word_ = nullptr;
 };
+
+TEST_F(GatherTest, ATraceShowsTheTilesThatWait) {
+  Begin("order=random", 2);
+  constexpr int kTiles = 8;  // 4 for each chunk
+  trace_ = Host<TileTrace>(kTiles);
+  std::fill_n(trace_, kTiles, TileTrace());
+  Put(1);
+  Gather(0, 1);
+  Multiply(0, 1);
+  *abort_word_ = 1;
+  On(0, [&] { Check("synchronize", cu.cuStreamSynchronize(gpus_[0].products)); });
+  // Each of the 3 CTAs begins a tile of the missing chunk.
+  for (int tile = 0; tile < kTiles; ++tile) {
+    const TileTrace& record = trace_[tile];
+    EXPECT_EQ(record.start_ns > 0, tile < 7) << tile;
+    EXPECT_EQ(record.block, tile < 7 ? tile / 4 : 0) << tile;
+    for (const uint64_t later : {record.waited_ns, record.end_ns[0], record.end_ns[1]}) {
+      EXPECT_EQ(later > record.start_ns, tile < 4) << tile;
+      EXPECT_EQ(later > 0, tile < 4) << tile;
+    }
+  }
+}
 
 class GatherOrders : public GatherTest, public testing::WithParamInterface<const char*> {};
 

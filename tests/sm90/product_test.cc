@@ -226,6 +226,62 @@ INSTANTIATE_TEST_SUITE_P(Rings, ProductTest, testing::ValuesIn(InOrders(Rings())
 INSTANTIATE_TEST_SUITE_P(RingsBothWays, ProductTest, testing::ValuesIn(InOrders(RingsBothWays())),
                          NameOfCase);
 
+// Returns how often %globaltimer has been read.
+int64_t ReadsOfTheTime() {
+  int64_t reads = 0;
+  for (const auto& [name, kernel] : Kernels().kernels) {
+    for (const ptx::Instruction& instruction : kernel->instructions) {
+      if (instruction.text.find("%globaltimer") != std::string::npos) reads += instruction.runs;
+    }
+  }
+  return reads;
+}
+
+class TraceTest : public testing::TestWithParam<Case> {};
+
+TEST_P(TraceTest, EveryTileHasItsTimes) {
+  Case product = GetParam();
+  product.traced = true;
+  Ring ring(product, Kernels());
+  for (int epoch = 1; epoch <= product.epochs; ++epoch) {
+    ring.Run(epoch);
+    EXPECT_EQ(ring.CountWrongTraces(), 0) << "epoch " << epoch;
+    EXPECT_EQ(ring.CountWrong(), 0) << "epoch " << epoch;
+    EXPECT_THAT(ring.world().races.findings(), testing::IsEmpty());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rings, TraceTest,
+    testing::ValuesIn(InOrders(
+        {{.name = "OneGpu", .tile_cols = 256, .rows = {200, 129}, .n = 520, .k = 72, .ctas = 3},
+         {.name = "TwoGpusBothWays",
+          .gpus = 2,
+          .rows = {300, 129},
+          .n = 264,
+          .k = 72,
+          .epochs = 2,
+          .credits = true,
+          .both_ways = true},
+         {.name = "TwoGpusPartsOfK",
+          .gpus = 2,
+          .rows = {64, 100},
+          .n = 136,
+          .k = 200,
+          .delivered = true,
+          .along_k = true}})),
+    NameOfCase);
+
+TEST(Trace, NoTimeIsReadWithoutOne) {
+  Case product = {.gpus = 2, .rows = {200, 64}, .n = 136, .k = 72};
+  const int64_t before = ReadsOfTheTime();
+  Ring(product, Kernels()).Run(1);
+  EXPECT_EQ(ReadsOfTheTime(), before);
+  product.traced = true;
+  Ring(product, Kernels()).Run(1);
+  EXPECT_GT(ReadsOfTheTime(), before);
+}
+
 ProductProblem Problem(int64_t rows, int64_t cols) {
   return {.rows = rows,
           .cols = cols,

@@ -1,5 +1,6 @@
 #include "tests/sm90/ring.h"
 
+#include <algorithm>
 #include <cstring>
 #include <numeric>
 #include <stdexcept>
@@ -18,6 +19,8 @@ std::string NameOf(Element element) {
   }
   return "";
 }
+
+constexpr int kMostTiles = 256;  // in a trace
 
 // A warp copies rows of elements of 16 bits, and raises the word.
 constexpr char kDeliver[] = R"(.version 9.0
@@ -104,6 +107,8 @@ Ring::Ring(const Case& product, ptx::Module& kernels)
     memory_.Add(state->slots, sizeof state->slots, gpu);
     memory_.Add(state->counters, sizeof state->counters, gpu);
     memory_.Add(state->credits, sizeof state->credits, gpu);
+    state->trace.resize(kMostTiles);
+    memory_.Add(state->trace.data(), state->trace.size() * sizeof(TileTrace), gpu);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->slots), sizeof state->slots);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->counters), sizeof state->counters);
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->credits), sizeof state->credits);
@@ -122,6 +127,8 @@ void Ring::Run(uint64_t epoch) {
         state.a[chunk]->Fill(100 * static_cast<uint32_t>(epoch) + chunk, world_.races);
       }
     }
+    std::fill(state.trace.begin(), state.trace.end(), TileTrace());
+    state.blocks.clear();
   }
   if (!product_.credits) world_.races.ForgetGlobal();
   for (int gpu = 0; gpu < product_.gpus; ++gpu) {
@@ -151,6 +158,29 @@ int Ring::CountWrong() const {
       wrong += copy.CountChangedOutside();
     }
     wrong += CountWrongProducts(*state, a) + state->c->CountChangedOutside();
+  }
+  return wrong;
+}
+
+int Ring::CountWrongTraces() const {
+  int wrong = 0;
+  for (const auto& state : gpus_) {
+    for (size_t tile = 0; tile < state->trace.size(); ++tile) {
+      const TileTrace& record = state->trace[tile];
+      if (tile >= state->blocks.size()) {
+        const TileTrace none = {};
+        wrong += std::memcmp(&record, &none, sizeof none) != 0;
+        continue;
+      }
+      const size_t cta = tile % product_.ctas;
+      const bool in_order =
+          record.start_ns > 0 && record.start_ns < record.waited_ns &&
+          record.waited_ns < record.end_ns[0] && record.waited_ns < record.end_ns[1] &&
+          (tile == cta || state->trace[tile - product_.ctas].waited_ns < record.start_ns);
+      // The model's SM is the CTA.
+      wrong +=
+          !in_order || record.block != state->blocks[tile] || record.sm != static_cast<int>(cta);
+    }
   }
   return wrong;
 }
@@ -231,11 +261,11 @@ void Ring::Start(int gpu, uint64_t epoch) {
   arguments->raster_rows = product_.raster_rows;
   arguments->send_columns = product_.send_columns;
   arguments->epoch = epoch;
+  if (product_.traced) arguments->trace = state.trace.data();
   maps_ = 0;
   std::vector<int> first(chunks + 1, 0);
   std::partial_sum(product_.rows.begin(), product_.rows.end(), first.begin() + 1);
   int b_map = product_.along_k ? -1 : AddMap(*arguments, BMap(*state.b, depth, 0, state.b->rows));
-  int tiles = 0;
   for (int step = 0; step < chunks; ++step) {
     const int chunk = ChunkAt(gpu, step);
     Piece& piece = arguments->pieces[step];
@@ -260,10 +290,10 @@ void Ring::Start(int gpu, uint64_t epoch) {
     Block& block = arguments->blocks[arguments->block_count - 1];
     ++block.pieces;
     const TileOrder order(block, product_.tile_cols, product_.raster_rows);
-    AddSends(
-        *arguments, piece, gpu, chunk,
-        ContributorsOf(order, product_.along_k ? 0 : tiles, product_.ctas, product_.send_columns));
-    if (!product_.along_k) tiles += order.count();
+    if (begins_block) state.blocks.resize(state.blocks.size() + order.count(), step);
+    AddSends(*arguments, piece, gpu, chunk,
+             ContributorsOf(order, static_cast<int>(state.blocks.size()) - order.count(),
+                            product_.ctas, product_.send_columns));
   }
   Launch(gpu, *arguments);
 }

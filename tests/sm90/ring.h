@@ -28,6 +28,7 @@ struct Case {
   bool delivered = false;
   // Each chunk goes half the way round in each direction; else the whole way in one.
   bool both_ways = false;
+  bool traced = false;
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
   ptx::RunOptions options;
 };
@@ -46,6 +47,9 @@ class Ring {
   // Returns the number of wrong elements of C and of wrong rows of received chunks, and of elements
   // that were written outside of the matrices.
   int CountWrong() const;
+  // Returns the number of tiles without a right record in the trace, and of other records that were
+  // written.
+  int CountWrongTraces() const;
   const ptx::World& world() const { return world_; }
 
  private:
@@ -57,7 +61,9 @@ class Ring {
     // By direction. A credit: the places of the neighbour there may be written.
     uint64_t credits[kDirections] = {};
     uint32_t counters[kDirections][kMaxPieces] = {};
-    ptx::Knowledge known;  // of the epochs so far
+    std::vector<TileTrace> trace;
+    std::vector<int> blocks;  // of the tiles
+    ptx::Knowledge known;     // of the epochs so far
   };
 
   int Odd(int x) const { return product_.odd ? x : 0; }

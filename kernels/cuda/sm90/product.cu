@@ -83,10 +83,11 @@ template <typename Shape>
 struct Walk {
   const Arguments& arguments;
   int block = 0, index;  // of the tile in the block
+  int number;            // of the tile in the launch
   TileOrder order;
 
   __device__ __forceinline__ explicit Walk(const Arguments& arguments)
-      : arguments(arguments), index(blockIdx.x), order(OrderOf(0)) {
+      : arguments(arguments), index(blockIdx.x), number(blockIdx.x), order(OrderOf(0)) {
     Skip();
   }
   __device__ __forceinline__ TileOrder OrderOf(int number) const {
@@ -102,6 +103,7 @@ struct Walk {
   __device__ __forceinline__ bool more() const { return block < arguments.block_count; }
   __device__ __forceinline__ void Next() {
     index += gridDim.x;
+    number += gridDim.x;
     Skip();
   }
   __device__ __forceinline__ const Block& at() const { return arguments.blocks[block]; }
@@ -114,6 +116,21 @@ struct Walk {
     return true;
   }
 };
+
+// The writers of a TileTrace. Each field has one writer. The stores are relaxed, because the host
+// may read at the same time.
+__device__ __forceinline__ void TraceTime(uint64_t* field) {
+  uint64_t now;
+  asm volatile("mov.u64 %0, %globaltimer;" : "=l"(now));
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(field), "l"(now) : "memory");
+}
+__device__ __forceinline__ void TraceStart(TileTrace* tile, int block) {
+  int sm;
+  asm volatile("mov.u32 %0, %smid;" : "=r"(sm));
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&tile->block), "r"(block) : "memory");
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(&tile->sm), "r"(sm) : "memory");
+  TraceTime(&tile->start_ns);
+}
 
 __device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 1) / depth; }
 
@@ -135,6 +152,7 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
   for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
     const Block& block = walk.at();
     const int row = walk.tile().row * kTileRows, col = walk.tile().col * Shape::kColumns;
+    if (arguments.trace != nullptr) TraceStart(&arguments.trace[walk.number], walk.block);
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
       if (number >= arrived && !WaitForPiece(arguments, piece)) {
@@ -145,6 +163,9 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
         return;
       }
       arrived = max(arrived, number + 1);
+      if (arguments.trace != nullptr && number + 1 == block.first_piece + block.pieces) {
+        TraceTime(&arguments.trace[walk.number].waited_ns);
+      }
       const CUtensorMap* const a = &arguments.maps[piece.a.map];
       const CUtensorMap* const b = &arguments.maps[piece.b.map];
       const int count = StagesOf(piece.k, Shape::kDepth);
@@ -309,6 +330,9 @@ __device__ __forceinline__ void Consume(const Arguments& arguments, const Stages
     if (lane == 0) Arrive(stages.Empty(previous));
     const int row = walk.tile().row * kTileRows + consumer * kGroupRows + warp * 16 + lane / 4;
     StoreSums<Out>(block, row, walk.tile().col * Shape::kColumns + lane % 4 * 2, sums);
+    if (arguments.trace != nullptr && warp == 0 && lane == 0) {
+      TraceTime(&arguments.trace[walk.number].end_ns[consumer]);
+    }
   }
 }
 

@@ -60,6 +60,14 @@ struct Block {
   int64_t pitch = 0;  // of C, in elements
 };
 
+// The times of a tile, by %globaltimer; the host sets them to 0 before the launch. The records of
+// tiles whose end is missing show where a launch waits.
+struct TileTrace {
+  uint64_t start_ns, waited_ns;  // the loader begins the tile; all its pieces have arrived
+  uint64_t end_ns[kConsumers];   // the first warp of a warpgroup has stored its rows
+  int32_t block, sm;
+};
+
 struct Arguments {
   CUtensorMap maps[kMaxMaps];
   Block blocks[kMaxBlocks];
@@ -71,6 +79,9 @@ struct Arguments {
   // In pinned memory of the host; may be null. Once it is not zero, waits end, and pieces whose
   // sending ends later do not raise their slots.
   const uint64_t* abort = nullptr;
+  // A record for each tile, in the order of blocks and TileOrder; null: none. In memory of the GPU,
+  // or in pinned memory, which the host can read while the kernel runs.
+  TileTrace* trace = nullptr;
 };
 
 // The order of a block's tiles: bands of raster_rows rows of tiles, column by column within a band.
