@@ -226,6 +226,65 @@ INSTANTIATE_TEST_SUITE_P(Rings, ProductTest, testing::ValuesIn(InOrders(Rings())
 INSTANTIATE_TEST_SUITE_P(RingsBothWays, ProductTest, testing::ValuesIn(InOrders(RingsBothWays())),
                          NameOfCase);
 
+class AbortTest : public testing::TestWithParam<Case> {};
+
+TEST_P(AbortTest, AMissingCreditStopsTheSendingAndTheAbortWordEndsTheKernels) {
+  Case product = GetParam();
+  product.mistake = Mistake::kCreditMissing;
+  EXPECT_THAT([&] { Ring(product, Kernels()).Run(1); },
+              testing::ThrowsMessage<ptx::Stop>(testing::HasSubstr("deadlock")));
+  product.aborted = true;
+  Ring ring(product, Kernels());
+  ring.Run(1);
+  EXPECT_FALSE(ring.HasArrived(1, 0));
+  EXPECT_THAT(ring.world().races.findings(), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Rings, AbortTest,
+    testing::ValuesIn(InOrders(
+        {{.name = "TwoGpus", .gpus = 2, .rows = {300, 129}, .n = 264, .k = 600, .credits = true},
+         {.name = "ThreeGpusBothWays",
+          .gpus = 3,
+          .rows = {64, 129, 64},
+          .n = 136,
+          .k = 72,
+          .credits = true,
+          .both_ways = true},
+         {.name = "ThreeGpusPartsOfK",
+          .gpus = 3,
+          .rows = {64, 100, 7},
+          .n = 136,
+          .k = 200,
+          .credits = true,
+          .along_k = true}})),
+    NameOfCase);
+
+// Returns in how many of the orders the model has a finding.
+int OrdersWithFinding(const Case& product) {
+  int found = 0;
+  for (const Case& ordered : InOrders({product})) {
+    Ring ring(ordered, Kernels());
+    for (int epoch = 1; epoch <= product.epochs; ++epoch) ring.Run(epoch);
+    found += !ring.world().races.findings().empty();
+  }
+  return found;
+}
+
+TEST(Mistakes, OneSlotForTwoStepsIsARace) {
+  Case product = {.gpus = 3, .rows = {64, 64, 64}, .n = 128, .k = 72};
+  EXPECT_EQ(OrdersWithFinding(product), 0);
+  product.mistake = Mistake::kOneSlotForTwoSteps;
+  EXPECT_GT(OrdersWithFinding(product), 0);
+}
+
+TEST(Mistakes, ACreditThatIsRaisedEarlyIsARace) {
+  Case product = {.gpus = 2, .rows = {64, 64}, .n = 128, .k = 72, .epochs = 3, .credits = true};
+  EXPECT_EQ(OrdersWithFinding(product), 0);
+  product.mistake = Mistake::kCreditRaisedEarly;
+  EXPECT_GT(OrdersWithFinding(product), 0);
+}
+
 // Returns how often %globaltimer has been read.
 int64_t ReadsOfTheTime() {
   int64_t reads = 0;

@@ -71,11 +71,11 @@ ret;
 }
 )";
 
-// Raises the word, as the owner of the places does.
-constexpr char kGrant[] = R"(.version 9.0
+// Raises the word: a credit, as the owner of the places does, or the abort word for the host.
+constexpr char kWrite[] = R"(.version 9.0
 .target sm_90a
 .address_size 64
-.visible .entry grant(.param .u64 word, .param .u64 value)
+.visible .entry write(.param .u64 word, .param .u64 value)
 {
 .reg .b64 %word, %value;
 ld.param.u64 %word, [word];
@@ -114,6 +114,8 @@ Ring::Ring(const Case& product, ptx::Module& kernels)
     world_.races.SetWritten(reinterpret_cast<uint64_t>(state->credits), sizeof state->credits);
     gpus_.push_back(std::move(state));
   }
+  memory_.Add(&abort_, sizeof abort_, 0);
+  world_.races.SetWritten(reinterpret_cast<uint64_t>(&abort_), sizeof abort_);
 }
 
 void Ring::Run(uint64_t epoch) {
@@ -138,9 +140,11 @@ void Ring::Run(uint64_t epoch) {
     }
     Start(gpu, epoch);
   }
+  if (product_.aborted) Write(&abort_, 1, 0, {});
   world_.Run();
   for (const auto& grid : world_.grids()) gpus_[grid->launch.gpu]->known.Join(grid->at_end);
-  world_.CheckEnd(memory_);
+  // After an abort the host waits for all GPUs.
+  if (!product_.aborted) world_.CheckEnd(memory_);
   world_.RemoveEnded();
 }
 
@@ -247,6 +251,11 @@ int Ring::HopsOf(int direction) const {
   return direction == 0 ? product_.gpus / 2 : (product_.gpus - 1) / 2;
 }
 
+uint64_t* Ring::SlotOf(int gpu, int chunk) {
+  const bool shared = product_.mistake == Mistake::kOneSlotForTwoSteps && chunk == ChunkAt(gpu, 2);
+  return &gpus_[gpu]->slots[shared ? ChunkAt(gpu, 1) : chunk];
+}
+
 int Ring::AddMap(Arguments& arguments, const ptx::TensorMap& map) {
   static_assert(sizeof(CUtensorMap) == sizeof map);
   std::memcpy(&arguments.maps[maps_], &map, sizeof map);
@@ -261,6 +270,7 @@ void Ring::Start(int gpu, uint64_t epoch) {
   arguments->raster_rows = product_.raster_rows;
   arguments->send_columns = product_.send_columns;
   arguments->epoch = epoch;
+  if (product_.aborted) arguments->abort = &abort_;
   if (product_.traced) arguments->trace = state.trace.data();
   maps_ = 0;
   std::vector<int> first(chunks + 1, 0);
@@ -276,7 +286,7 @@ void Ring::Start(int gpu, uint64_t epoch) {
     }
     piece.b = {b_map, state.b->x};
     piece.k = product_.along_k ? product_.rows[chunk] : product_.k;
-    if (product_.gpus > 1 && step > 0) piece.waits[step % 2] = &state.slots[chunk];
+    if (product_.gpus > 1 && step > 0) piece.waits[step % 2] = SlotOf(gpu, chunk);
     const bool begins_block = !product_.along_k || step == 0;
     if (begins_block) {
       Block& block = arguments->blocks[arguments->block_count++];
@@ -303,13 +313,14 @@ void Ring::AddSends(Arguments& arguments, Piece& piece, int gpu, int chunk, int 
   for (int direction = 0; direction < kDirections; ++direction) {
     const int passed = direction == 0 ? gpu - chunk : chunk - gpu;
     if ((passed + product_.gpus) % product_.gpus >= HopsOf(direction)) continue;
-    Gpu& receiver = *gpus_[NeighbourOf(gpu, direction)];
+    const int neighbour = NeighbourOf(gpu, direction);
+    const Gpu& receiver = *gpus_[neighbour];
     Send& send = piece.sends[direction];
     send.map = AddMap(arguments, receiver.a[chunk]->Map(kTileRows, depth_of_stage()));
     send.x = receiver.a[chunk]->x;
     send.contributors = contributors;
     send.counter = &state.counters[direction][chunk];
-    send.slot = &receiver.slots[chunk];
+    send.slot = SlotOf(neighbour, chunk);
     if (product_.credits) send.credit = &state.credits[direction];
   }
 }
@@ -345,7 +356,7 @@ void Ring::Deliver(int gpu, int chunk, uint64_t epoch) {
   const Matrix& to = *gpus_[gpu]->a[chunk];
   const std::byte* const source = from.Place(0, 0);
   std::byte* const target = to.Place(0, 0);
-  uint64_t* const word = &gpus_[gpu]->slots[chunk];
+  uint64_t* const word = SlotOf(gpu, chunk);
   const void* const parameters[] = {&source,     &target,   &from.rows, &from.cols,
                                     &from.pitch, &to.pitch, &word,      &epoch};
   world_.Start({.module = &module,
@@ -354,19 +365,25 @@ void Ring::Deliver(int gpu, int chunk, uint64_t epoch) {
                 .gpu = chunk});
 }
 
+void Ring::Write(uint64_t* word, uint64_t value, int gpu, const ptx::Knowledge& known) {
+  static ptx::Module& module = *ptx::ParseModule(kWrite).release();
+  ptx::Kernel& kernel = *module.kernels.at("write");
+  const void* const parameters[] = {&word, &value};
+  world_.Start({.module = &module,
+                .kernel = &kernel,
+                .block = {1, 1, 1},
+                .parameters = ptx::PackParameters(kernel, parameters),
+                .gpu = gpu,
+                .known = known});
+}
+
 void Ring::GrantCredits(int gpu, uint64_t epoch) {
-  static ptx::Module& module = *ptx::ParseModule(kGrant).release();
-  ptx::Kernel& kernel = *module.kernels.at("grant");
+  if (product_.mistake == Mistake::kCreditRaisedEarly) ++epoch;
   for (int direction = 0; direction < kDirections; ++direction) {
-    if (HopsOf(direction) == 0) continue;
-    uint64_t* const word = &gpus_[NeighbourOf(gpu, 1 - direction)]->credits[direction];
-    const void* const parameters[] = {&word, &epoch};
-    world_.Start({.module = &module,
-                  .kernel = &kernel,
-                  .block = {1, 1, 1},
-                  .parameters = ptx::PackParameters(kernel, parameters),
-                  .gpu = gpu,
-                  .known = gpus_[gpu]->known});
+    const int sender = NeighbourOf(gpu, 1 - direction);
+    const bool missing = product_.mistake == Mistake::kCreditMissing && gpu == 1 && sender == 0;
+    if (HopsOf(direction) == 0 || missing) continue;
+    Write(&gpus_[sender]->credits[direction], epoch, gpu, gpus_[gpu]->known);
   }
 }
 

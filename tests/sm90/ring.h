@@ -12,6 +12,14 @@
 
 namespace agmm::sm90 {
 
+// Mistakes of the host, which the model must notice.
+enum class Mistake {
+  kNone,
+  kOneSlotForTwoSteps,  // the second chunk that arrives at a GPU has the slot of the first one
+  kCreditRaisedEarly,   // credits are granted an epoch ahead
+  kCreditMissing,       // GPU 1 never tells GPU 0 that its places may be written
+};
+
 struct Case {
   std::string name;
   int gpus = 1;
@@ -29,6 +37,8 @@ struct Case {
   // Each chunk goes half the way round in each direction; else the whole way in one.
   bool both_ways = false;
   bool traced = false;
+  Mistake mistake = Mistake::kNone;
+  bool aborted = false;  // the host sets the abort word at some time of each epoch
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
   ptx::RunOptions options;
 };
@@ -47,6 +57,7 @@ class Ring {
   // Returns the number of wrong elements of C and of wrong rows of received chunks, and of elements
   // that were written outside of the matrices.
   int CountWrong() const;
+  bool HasArrived(int gpu, int chunk) const { return gpus_[gpu]->slots[chunk] != 0; }
   // Returns the number of tiles without a right record in the trace, and of other records that were
   // written.
   int CountWrongTraces() const;
@@ -82,11 +93,14 @@ class Ring {
   // Returns a map of some rows of B.
   ptx::TensorMap BMap(const Matrix& b, int depth, int first_row, int rows) const;
   void Start(int gpu, uint64_t epoch);
+  uint64_t* SlotOf(int gpu, int chunk);
   // Adds the sending of a piece with this chunk to the neighbours that it has not passed.
   void AddSends(Arguments& arguments, Piece& piece, int gpu, int chunk, int contributors);
   void Launch(int gpu, const Arguments& arguments);
   // Copies a chunk from its owner, and raises its slot here.
   void Deliver(int gpu, int chunk, uint64_t epoch);
+  // Starts a kernel of one thread that writes the word with release.
+  void Write(uint64_t* word, uint64_t value, int gpu, const ptx::Knowledge& known);
   // Tells the neighbours of a GPU that send to it that its places may be written.
   void GrantCredits(int gpu, uint64_t epoch);
 
@@ -95,6 +109,7 @@ class Ring {
   ptx::HostMemory memory_;
   ptx::World world_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  uint64_t abort_ = 0;
   int maps_ = 0;
 };
 

@@ -1,5 +1,6 @@
 // Runs rings and products with kernels of a PTX file, for mutants
-// (tests/model/ptx/known_good/mutants.py): sm90_run KERNEL. See run_settings.h.
+// (tests/model/ptx/known_good/mutants.py): sm90_run KERNEL. See run_settings.h; RING_MISTAKE names
+// a mistake of the host.
 #include <cstdio>
 #include <string>
 #include <vector>
@@ -11,7 +12,7 @@ namespace agmm::sm90 {
 namespace {
 
 // Each case reaches code that the others do not: several blocks and pieces of one, ragged ends,
-// shared sending, and epochs.
+// shared sending, epochs, and pieces that several CTAs send in the second direction alone.
 std::vector<Case> Cases(bool sends) {
   if (!sends) {
     return {{.name = "chunks", .rows = {200, 129, 7}, .n = 201, .k = 137, .odd = true},
@@ -20,6 +21,7 @@ std::vector<Case> Cases(bool sends) {
              .rows = {64, 129, 7},
              .n = 136,
              .k = 136,
+             .epochs = 2,
              .delivered = true},
             {.name = "parts of K",
              .gpus = 2,
@@ -43,13 +45,20 @@ std::vector<Case> Cases(bool sends) {
        .credits = true},
       {.name = "parts of K", .gpus = 3, .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true},
       {.name = "both ways",
-       .gpus = 4,
-       .rows = {64, 130, 7, 64},
+       .gpus = 5,
+       .rows = {64, 130, 7, 64, 1},
        .n = 72,
        .k = 72,
        .epochs = 2,
        .credits = true,
        .both_ways = true}};
+}
+
+Mistake MistakeNamed(const std::string& name) {
+  if (name.empty()) return Mistake::kNone;
+  if (name == "one slot for two steps") return Mistake::kOneSlotForTwoSteps;
+  if (name == "credit raised early") return Mistake::kCreditRaisedEarly;
+  throw ptx::Stop("no mistake " + name);
 }
 
 int Run(const std::string& kernel) {
@@ -58,6 +67,7 @@ int Run(const std::string& kernel) {
   size_t findings = 0;
   for (Case product : Cases(kernel.starts_with("agmm_ring"))) {
     product.options = ptx::OptionsFromEnvironment();
+    product.mistake = MistakeNamed(ptx::Setting("RING_MISTAKE", ""));
     Ring ring(product, *module);
     for (int epoch = 1; epoch <= product.epochs; ++epoch) {
       ring.Run(epoch);
