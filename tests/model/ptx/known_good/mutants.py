@@ -8,7 +8,8 @@ exit status is 0 if the kernel is right and without findings, 1 if it is wrong, 
 else counts as a crash.
 
 explained.txt lists the mutants that stay silent, with reasons; its head says how. The script fails if a silent mutant is
-not listed there, if a listed one is noticed, and if mutants that must be noticed together are not.
+not listed there, if a listed one is noticed, and if mutants that must be noticed together are not. MISTAKES has those that
+must be noticed in a ring of agmm, by name; its runner takes RING_MISTAKE, a mistake of the host, from the environment.
 """
 
 import argparse
@@ -98,6 +99,69 @@ RULES = [
 # A comparison waits for a semaphore if a strong load is this near before it.
 POLL, POLL_LINES = r"ld\.(?:relaxed|acquire|volatile)\S*\s+%r\d+", 6
 
+# Rules for kernels of kernels/cuda/sm90 alone.
+AGMM_RULES = [
+    ("wrong parity", r"again: (mbarrier\.try_wait\S*\s+over, \[%\w+\], )(%\w+);",
+     r"again: { .reg .b32 other; xor.b32 other, \2, 1; \1other; }"),
+]
+AGMM = "agmm_"
+
+
+def flag_before_data(lines):
+    """The wait for the stores comes after the signals of the piece. Yields (line, edits)."""
+    signals = [number for number, line in enumerate(lines) if "st.release.sys" in line]
+    counts = [number for number, line in enumerate(lines) if "atom.acq_rel.gpu" in line]
+    if not signals:
+        return
+    wait = max(number for number, line in enumerate(lines[:counts[0]]) if "cp.async.bulk.wait_group 0;" in line)
+    yield wait, {wait: "", **{number: lines[number] + " cp.async.bulk.wait_group 0;" for number in signals}}
+
+
+def waiter_without_epoch(lines):
+    """Any epoch but 0 will do. Yields (line, edits)."""
+    for number, line in enumerate(lines):
+        load = re.search(r"ld\.acquire\.sys\S*\s+(%rd\d+)", line)
+        if not load:
+            continue
+        compare = re.compile(r"(setp\.(?:lt|ge)\.u64\s+%p\d+, " + load.group(1) + r", )%rd\d+;")
+        at = next(later for later in range(number, number + POLL_LINES) if compare.search(lines[later]))
+        yield at, {at: compare.sub(r"\g<1>1;", lines[at])}
+
+
+def expect_clipped(lines):
+    """At the end of K, a stage expects only the bytes inside of the matrices. Yields (line, edits)."""
+    at = next(number for number, line in enumerate(lines) if "mbarrier.arrive.expect_tx" in line)
+    k = re.findall(r"add\.s32\s+%r\d+, (%r\d+), 63;", "\n".join(lines[:at]))[-1]
+    step = re.search(r"shl\.b32\s+%r\d+, (%r\d+), 6;", "\n".join(lines[at:])).group(1)
+    # Tiles of 128 rows and columns, and elements of 2 bytes.
+    clipped = f"shl.b32 bytes, {step}, 6; sub.s32 bytes, {k}, bytes; shl.b32 bytes, bytes, 9; min.s32 bytes, bytes, 32768;"
+    yield at, {at: "{ .reg .b32 bytes; " + clipped + re.sub(r"%r\d+;", "bytes;", lines[at]) + " }"}
+
+
+# Mistakes that take more than a rule for one line.
+AGMM_EDITS = [
+    ("flag before data", flag_before_data),
+    ("waiter that ignores the epoch", waiter_without_epoch),
+    ("expect_tx of the clipped bytes", expect_clipped),
+]
+# Mistakes that must be noticed in a ring, by name: a rule and a text that its lines contain, or None for a mistake of the
+# host, which the runner makes.
+RING, MISTAKES = "agmm_ring", {
+    "flag before data": ("flag before data", ""),
+    ".read instead of the full wait": ("bulk wait_group only .read", ""),
+    "relaxed flag": ("release made relaxed", "st.release"),
+    ".gpu flag": ("system scope made gpu", "st.release"),
+    "no proxy fence after the acquire": ("fence.proxy.async deleted", ""),
+    ".shared proxy fence": ("fence.proxy.async of shared memory", ""),
+    "stage refilled while it is being sent": ("bulk wait_group.read deleted", ""),
+    "credit raised early": None,
+    "wrong parity": ("wrong parity", ""),
+    "expect_tx of the clipped bytes at a ragged edge": ("expect_tx of the clipped bytes", ""),
+    "relaxed local counter": ("acq_rel made relaxed", "atom"),
+    "waiter that ignores the epoch": ("waiter that ignores the epoch", ""),
+    "one slot for two steps": None,
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Mutant:
@@ -105,29 +169,33 @@ class Mutant:
     place: int  # the how-manieth place of the rule, from 1
     line: int   # from 0
     text: str   # of the line
+    edits: tuple  # (line, its new text)
 
     def __str__(self):
         return f"{self.rule} / {self.place}"
 
 
-def mutants_of(lines):
-    """All mutants of a PTX text, in the order of RULES."""
+def mutants_of(lines, name):
+    """All mutants of a kernel's PTX text, in the order of the rules."""
     found = []
-    for rule, pattern, _ in RULES:
+
+    def add(rule, place, number, edits):
+        found.append(Mutant(rule, place, number, " ".join(lines[number].split()), tuple(edits.items())))
+
+    for rule, pattern, instead in RULES + AGMM_RULES * name.startswith(AGMM):
         place = 0
         for number, line in enumerate(lines):
             before = "\n".join(lines[max(0, number - POLL_LINES):number])
             if rule.startswith("semaphore") and not re.search(POLL, before):
                 continue
-            if re.search(pattern, line) and changed(line, rule) != line:
+            changed = re.sub(pattern, instead, line)
+            if changed != line:
                 place += 1
-                found.append(Mutant(rule, place, number, " ".join(line.split())))
+                add(rule, place, number, {number: changed})
+    for rule, edits_of in AGMM_EDITS * name.startswith(AGMM):
+        for place, (number, edits) in enumerate(edits_of(lines), 1):
+            add(rule, place, number, edits)
     return found
-
-
-def changed(line, rule):
-    pattern, instead = next((pattern, instead) for name, pattern, instead in RULES if name == rule)
-    return re.sub(pattern, instead, line)
 
 
 @dataclasses.dataclass
@@ -143,19 +211,21 @@ class Kernel:
         self.name, self.runner = name, runner
         with open(runner.ptx, encoding="utf-8") as file:
             self.lines = file.read().split("\n")
-        self.mutants = mutants_of(self.lines)
+        self.mutants = mutants_of(self.lines, name)
         self.path = os.path.join(folder, f"mutant_{name}.ptx")
         self.runs = 0
 
-    def outcome(self, *mutants):
-        """How the first run ends that is not silent, and what it says."""
+    def outcome(self, *mutants, mistake=""):
+        """How the first run ends that is not silent, and what it says. A mistake is one of the host."""
         lines = list(self.lines)
         for mutant in mutants:
-            lines[mutant.line] = changed(lines[mutant.line], mutant.rule)
+            for number, text in mutant.edits:
+                lines[number] = text
         with open(self.path, "w", encoding="utf-8") as file:
             file.write("\n".join(lines))
         for seed, mode, starved in TRIES:
-            environment = dict(os.environ, PTX_FILE=self.path, PTX_SEED=seed, PTX_MODE=mode, PTX_STARVED=starved)
+            environment = dict(os.environ, PTX_FILE=self.path, PTX_SEED=seed, PTX_MODE=mode, PTX_STARVED=starved,
+                               RING_MISTAKE=mistake)
             self.runs += 1
             try:
                 run = subprocess.run(self.runner.command, env=environment, capture_output=True, text=True,
@@ -234,6 +304,23 @@ def check_explained(kernel, groups, silent):
                      for mutant in silent if mutant not in explained]
 
 
+def check_mistakes(kernel, noticed):
+    """Prints which mutants of MISTAKES are noticed. Returns the faults."""
+    faults = []
+    for name, place in MISTAKES.items():
+        if place is None:
+            outcome, said = kernel.outcome(mistake=name)
+            found, total = outcome != "silent", 1
+        else:
+            mutants = [mutant for mutant in kernel.mutants if mutant.rule == place[0] and place[1] in mutant.text]
+            said = next((noticed[mutant] for mutant in mutants if mutant in noticed), "")
+            found, total = sum(mutant in noticed for mutant in mutants), len(mutants)
+        print(f"    {name}: {found:d} of {total} noticed: {said[:100]}", flush=True)
+        if not found:
+            faults.append(f"not noticed: {name}")
+    return faults
+
+
 def members(kernel, group, key):
     """The mutants that a key of `together` names: "all" is the group itself."""
     if key == "all":
@@ -247,12 +334,14 @@ def examine(kernel, groups, verbose):
     outcome, said = kernel.outcome()
     if outcome != "silent":
         return [f"{kernel.name} itself: {outcome}: {said}"]
-    table, silent, faults = collections.defaultdict(collections.Counter), [], []
+    table, silent, noticed, faults = collections.defaultdict(collections.Counter), [], {}, []
     for mutant in kernel.mutants:
         outcome, said = kernel.outcome(mutant)
         table[mutant.rule][outcome] += 1
         if outcome == "silent":
             silent.append(mutant)
+        else:
+            noticed[mutant] = f"{outcome}: {said}"
         if outcome == "refused":
             faults.append(f"{mutant}: {said}")
         if verbose:
@@ -266,6 +355,8 @@ def examine(kernel, groups, verbose):
     if verbose:
         for mutant in silent:
             print(f"  silent {mutant}: {mutant.text}")
+    if kernel.name.startswith(RING):
+        faults += check_mistakes(kernel, noticed)
     return faults + check_explained(kernel, [group for group in groups if group.kernel == kernel.name], silent)
 
 
