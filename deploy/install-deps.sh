@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs the packages that agmm needs for its build, tests and demo: the distribution's packages
-# (tested on Debian 12), and UCX from PyPI. Needs root or sudo. Exits at once if everything is
+# (tested on Debian 12), and wheels from PyPI. Needs root or sudo. Exits at once if everything is
 # installed. --bench adds the programs with which tests/bench/run.sh compares agmm.
 set -euo pipefail
 
@@ -16,13 +16,21 @@ packages=(
 )
 
 # Debian's UCX 1.13 ends the process when a peer that was cut off comes back
-# (daemon/transport/NOTES.md). The hashes are for the x86_64 and aarch64 packages.
-ucx=libucx-cu13==1.22.0
-ucx_hashes=(
-  --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b
-  --hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a
+# (daemon/transport/NOTES.md). cuobjdump and nvdisasm show the machine code of kernels to tests/sm90.
+# The hashes are for the x86_64 and aarch64 packages.
+wheels=(
+  "libucx-cu13==1.22.0 \
+    --hash=sha256:c6e0aaa82dc6e49dc3ddaac465b530e014f48b6c1c6b5ae74fbdd199d824351b \
+    --hash=sha256:e9699f91804388ebc8b983c24e5bd8493eed769536fd6f93db523d2eb8f26f9a"
+  "nvidia-cuda-cuobjdump==13.4.92 \
+    --hash=sha256:fb72ca80d0cdd8f5e8e232ce17d3c5aa2a37c3153bb8ef4e010010ed4fdef6c5 \
+    --hash=sha256:ed9ffbe59069e7ff94631ab4e279e5af7ee88ddafdf4c23f4a94d187f1470f03"
+  "nvidia-cuda-nvdisasm==13.4.92 \
+    --hash=sha256:f35a5b6ddb64b6758c22c0b078c5b6ff6d54f7c240cd74bf131ab5bf13b6c3fe \
+    --hash=sha256:b007c08c8248b29281ed9a174b478d557b58ea8a921ab78369a2843f0718f77d"
 )
-ucx_folder=/opt/agmm # CMakeLists.txt looks in its subfolder libucx
+# CMakeLists.txt looks in its subfolder libucx, and tests/sm90 in nvidia.
+wheel_folder=/opt/agmm
 
 if [[ ${1:-} == --bench ]]; then packages+=(openmpi-bin libopenmpi-dev); fi
 
@@ -42,14 +50,15 @@ missing=()
 for package in "${packages[@]}"; do
   grep -qxF "install ok installed $package" <<<"$installed" || missing+=("$package")
 done
-ucx_missing=1
-if [[ $(cat "$ucx_folder/libucx/UCX_WHEEL_VERSION.txt" 2>/dev/null) == "${ucx#*==}" ]]; then ucx_missing=; fi
-if ((${#missing[@]} == 0)) && [[ ! $ucx_missing ]]; then exit 0; fi
+# The file says what was installed, because pip keeps the records of versions that it replaces.
+wheels_missing=1
+if [[ $(cat "$wheel_folder/wheels.txt" 2>/dev/null) == "${wheels[*]}" ]]; then wheels_missing=; fi
+if ((${#missing[@]} == 0)) && [[ ! $wheels_missing ]]; then exit 0; fi
 
 run=()
 if ((EUID != 0)); then
   command -v sudo >/dev/null ||
-    fail "these are missing and installing them needs root or sudo: ${missing[*]} ${ucx_missing:+$ucx}"
+    fail "these are missing and installing them needs root or sudo: ${missing[*]} ${wheels_missing:+${wheels[*]%% *}}"
   run=(sudo)
 fi
 run+=(env DEBIAN_FRONTEND=noninteractive)
@@ -63,13 +72,15 @@ if ((${#missing[@]} > 0)); then
     fail "apt-get could not install ${missing[*]}; see its messages above"
 fi
 
-if [[ $ucx_missing ]]; then
-  echo "installing: $ucx in $ucx_folder"
-  "${run[@]}" mkdir -p "$ucx_folder" || fail "cannot create $ucx_folder"
+# All at once, because pip replaces whole folders, and two of the wheels share one.
+if [[ $wheels_missing ]]; then
+  echo "installing: ${wheels[*]%% *} in $wheel_folder"
+  "${run[@]}" mkdir -p "$wheel_folder" || fail "cannot create $wheel_folder"
   wanted=$(mktemp)
   trap 'rm -f "$wanted"' EXIT
-  echo "$ucx ${ucx_hashes[*]}" >"$wanted"
+  printf '%s\n' "${wheels[@]}" >"$wanted"
   "${run[@]}" /usr/bin/python3 -m pip install -q --no-deps --no-compile --only-binary :all: --upgrade \
-    --root-user-action ignore --require-hashes -r "$wanted" --target "$ucx_folder" ||
-    fail "pip could not install $ucx in $ucx_folder; see its messages above"
+    --root-user-action ignore --require-hashes -r "$wanted" --target "$wheel_folder" ||
+    fail "pip could not install ${wheels[*]%% *} in $wheel_folder; see its messages above"
+  echo "${wheels[*]}" | "${run[@]}" tee "$wheel_folder/wheels.txt" >/dev/null
 fi
