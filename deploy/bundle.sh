@@ -17,7 +17,7 @@ build=$(realpath "$1") || fail "there is no folder $1; build agmm there first"
 out=$(realpath "$2") || fail "the folder of $2 does not exist; create it"
 cd "$(dirname "$0")/.."
 limit_mib=40
-programs=(agmmd agmmctl conformance_test cuda_probe gemm_bench gpu_bench)
+programs=(agmmd agmmctl conformance_test cuda_probe gemm_bench gpu_bench sm90_bench)
 required=(agmmd agmmctl)
 # Libraries that belong to the C library's packages.
 system='^(ld-linux.*|libc|libm|libmvec|libdl|libpthread|librt|libresolv|libutil|libnss_.*|libanl)\.so'

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Measures rates of one GPU and compares them with their bounds: copies, products, gathered products, the host's time
-for an epoch.
+for an epoch, the kernels of kernels/cuda/sm90.
 
     bench.py [--bin FOLDER] [--probe FILE] [--out FILE] [--dry-run]
 
-Runs gpu_bench, then the same products by PyTorch where it is installed, one after the other. --probe: what
+Runs gpu_bench, then the same products by PyTorch where it is installed, then sm90_bench. --probe: what
 cuda_probe --json wrote, for the rates of copies. --dry-run: tiny sizes on the model of the driver, whose times
 say nothing and are not written.
 """
@@ -22,8 +22,15 @@ import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
 SETS, ROUNDS, WARM_UP = 3, 51, 6  # as many sets of operands as gpu_bench
-LIMIT_S = 70
-GOAL_PYTORCH, GOAL_COPIES = 0.97, 0.8
+LIMIT_S = {"gpu_bench": 70, "sm90_bench": 40}
+NO_HOPPER_GPU = 77  # exit code of sm90_bench
+GOAL_PYTORCH, GOAL_CUBLASLT, GOAL_COPIES = 0.97, 0.97, 0.8
+# Microseconds of the ring of JAX's Mosaic GPU kernels, by the number of H100s that it runs on.
+MOSAIC_RING_US = {2: 102, 4: 212, 8: 436}
+
+
+class CannotMeasure(Exception):
+    """Why a program has no results."""
 
 
 def first_line(command):
@@ -45,17 +52,19 @@ def driver():
     return first_line(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]) or "unknown"
 
 
-def measure(folder, dry_run):
-    """The measurements of gpu_bench on one GPU."""
+def measure(folder, program, arguments):
+    """The measurements of a program on one GPU: an object with the device and rows. No rows if they need a Hopper GPU."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").partition(",")[0] or "0"
-    command = [str(folder / "gpu_bench")] + (["--dry-run"] if dry_run else [])
+    command, limit = [str(folder / program), *arguments], LIMIT_S[program]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S,
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit,
                               env={**os.environ, "CUDA_VISIBLE_DEVICES": visible})
-    except subprocess.TimeoutExpired:
-        sys.exit(f"bench.py: {command[0]} did not end within {LIMIT_S} s")
+    except subprocess.TimeoutExpired as error:
+        raise CannotMeasure(f"{' '.join(command)} did not end within {limit} s") from error
+    if done.returncode == NO_HOPPER_GPU:
+        return {"rows": []}
     if done.returncode != 0:
-        sys.exit(f"bench.py: {command[0]} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
+        raise CannotMeasure(f"{' '.join(command)} ended with {done.returncode}: {done.stderr.strip()[-2000:]}")
     return json.loads(done.stdout)
 
 
@@ -134,6 +143,25 @@ def compared(rows, by_torch, torch_version, copies):
             yield {"case": f"an epoch of {row['ranks']} ranks, {row['chunks']} chunks, host", "us": row["us_an_epoch"]}
 
 
+def of_sm90(rows):
+    """The rows of sm90_bench with their bounds. A dry run has no times."""
+    for row in rows:
+        shape, us = "{m}x{n}x{k}".format(**row), row.get("us")
+        found = {key: row.get(key) for key in ("us", "tflop_s")}
+        if row["what"] == "sm90_product":
+            found |= {"case": f"{row['kernel']} {shape}", "bound": "cuBLASLt", "goal": GOAL_CUBLASLT}
+            other = row.get("cublaslt_us")
+        else:
+            found |= {"case": f"{row['ranks']} ranks, {row['kernel']}, {row['send']}", "bound": f"one product {shape}"}
+            other = row.get("one_product_us")
+            if us and row["send"] == "carried":
+                # As fast as on GPUs of their own, if these worked one after the other.
+                found["goal"] = round(other / (row["ranks"] * MOSAIC_RING_US[row["ranks"]]), 3)
+        if us:
+            found |= {"ratio": other / us, "bound": f"{found['bound']}, {other:.1f} us"}
+        yield found
+
+
 def text(row, key, form):
     return form.format(row[key]) if row.get(key) is not None else ""
 
@@ -160,12 +188,22 @@ def main():
     if flags.dry_run and flags.out:
         sys.exit(f"bench.py: --dry-run measures nothing; leave out --out {flags.out}")
 
-    measured = measure(pathlib.Path(flags.bin), flags.dry_run)
+    dry = ["--dry-run"] if flags.dry_run else []
+    failures = []
+    try:
+        measured = measure(flags.bin, "gpu_bench", dry)
+    except CannotMeasure as error:
+        sys.exit(f"bench.py: {error}")
     if "MODEL" in measured["device"] and not flags.dry_run:
         sys.exit(f"bench.py: {measured['device']} is a model, whose times mean nothing; use --dry-run")
     shapes = [(row["m"], row["n"], row["k"]) for row in measured["rows"] if row["what"] == "product"]
     by_torch, torch_version = torch_products(shapes)
     rows = list(compared(measured["rows"], by_torch, torch_version, ceilings(flags.probe)))
+    for part in ("product", "ring"):
+        try:
+            rows += of_sm90(measure(flags.bin, "sm90_bench", [part, *dry])["rows"])
+        except CannotMeasure as error:
+            failures.append(f"bench.py: {error}")  # after the rows of the others
     results = {
         "schema": "agmm.gpu_results.v1",
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
@@ -183,6 +221,8 @@ def main():
     print(f"{len(rows)} cases; {torch_version}")
     if flags.out:
         flags.out.write_text(written)
+    if failures:
+        sys.exit("\n".join(failures))
 
 
 if __name__ == "__main__":

@@ -34,14 +34,14 @@ done
 ((!dry)) || [[ -z $out ]] || fail "--dry-run measures nothing; leave out --out $out"
 
 bin=$(realpath "${AGMM_BIN:-$here/../../bin}") || fail "there is no folder of programs; set AGMM_BIN"
-for program in agmmd agmmctl cuda_probe conformance_test gpu_bench; do
+for program in agmmd agmmctl cuda_probe conformance_test gpu_bench sm90_bench; do
   [[ -x $bin/$program ]] || fail "$bin/$program is missing; build it with CUDA, or set AGMM_BIN"
 done
 if ((dry)); then
   model=$bin/../lib/model
   [[ -e $model/libcuda.so.1 ]] || fail "$model has no model of the driver; dry runs are for build folders"
   export LD_LIBRARY_PATH=$model${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
-  export AGMM_MODEL=gpus=2,memory=8GiB
+  export AGMM_MODEL=gpus=2,memory=8GiB,channels=32 # as many as the programs ask of a GPU
 else
   export AGMM_TEST_GPU=1 # not the model, also where it was built
 fi
@@ -241,12 +241,22 @@ shared_gpu() {
   gpu_world shared 2 4 shared
 }
 
+# New operands and random delays in each of 1,000 epochs.
+sm90() {
+  local -a flags=(repeats)
+  if ((dry)); then flags+=(--dry-run); fi
+  "$bin/sm90_bench" "${flags[@]}" >"$work/results/sm90.json"
+}
+
 memcheck() {
-  local tool listed
+  local tool listed code=0
   list_cases "$small_cases" "$work/small_cases.log" || return 1
   ((!dry)) || skip "the model executes no machine code"
   tool=$(PATH=$PATH:/usr/local/cuda/bin command -v compute-sanitizer) || skip "no compute-sanitizer here"
   "$tool" --tool memcheck --error-exitcode 9 "$bin/conformance_test" --gtest_filter="$small_cases" --gtest_brief=1
+  # Ends with 77 on a GPU for which there are no kernels.
+  "$tool" --tool memcheck --error-exitcode 9 "$bin/sm90_bench" --dry-run || code=$?
+  ((code == 0 || code == 77)) || return "$code"
 }
 
 bench() {
@@ -302,8 +312,9 @@ step world-4 30 gpu_world world-4 1 4 cuda
 step world-8 30 gpu_world world-8 1 8 cuda
 step daemons 30 own_gpus
 step shared 30 shared_gpu
-step memcheck 60 memcheck
-step bench 100 bench
+step sm90 60 sm90
+step memcheck 80 memcheck
+step bench 130 bench
 # Runs last, because it uses the time that the others have left.
 step conformance $total conformance
 
