@@ -25,6 +25,11 @@ constexpr auto kLimit = std::chrono::seconds(20), kModelLimit = std::chrono::sec
 // Written within some 400 us on a GPU.
 constexpr int64_t kHeldBytes = int64_t{1} << 30, kModelHeldBytes = 1 << 12;
 
+// Returns the power of two, at most 128, that divides the addresses of all rows.
+int AlignmentOf(const DeviceMatrix& matrix) {
+  return static_cast<int>(std::min<CUdeviceptr>(matrix.at & -matrix.at, 128));
+}
+
 template <typename T>
 T OrDie(absl::StatusOr<T> value) {
   if (!value.ok()) Die(value.status().ToString());
@@ -91,9 +96,10 @@ void HopperGpu::Failed(const std::string& call, CUresult result) {
   Die(absl::StrCat(call, ": ", name != nullptr ? name : std::to_string(result).c_str()));
 }
 
-DeviceMatrix HopperGpu::Make(int64_t rows, int64_t cols, DType dtype) {
-  DeviceMatrix matrix = {0, rows, cols, RoundUp(cols * SizeOf(dtype), 128), dtype};
-  matrix.at = Device(matrix.bytes());
+DeviceMatrix HopperGpu::Make(int64_t rows, int64_t cols, DType dtype, int64_t offset) {
+  const int64_t before = offset * SizeOf(dtype);
+  DeviceMatrix matrix = {0, rows, cols, RoundUp(before + cols * SizeOf(dtype), 128), dtype};
+  matrix.at = Device(before + matrix.bytes()) + before;
   return matrix;
 }
 
@@ -115,22 +121,24 @@ void HopperGpu::Poison(const DeviceMatrix& matrix, CUstream stream) {
   Check("cuMemsetD8Async", cu.cuMemsetD8Async(matrix.at, 0xff, matrix.bytes(), stream));
 }
 
-CUtensorMap HopperGpu::Map(const DeviceMatrix& matrix, int box_rows) {
-  const cuuint64_t dims[] = {static_cast<cuuint64_t>(matrix.cols),
+// A map begins at a multiple of 16 bytes, and the matrix at one of its columns.
+View HopperGpu::Map(const DeviceMatrix& matrix, int box_rows, Arguments& arguments, int number) {
+  const int64_t element = SizeOf(matrix.dtype), before = matrix.at % 16;
+  const View view = {number, static_cast<int>(before / element)};
+  const cuuint64_t dims[] = {static_cast<cuuint64_t>(view.x + matrix.cols),
                              static_cast<cuuint64_t>(matrix.rows)},
                    strides[] = {static_cast<cuuint64_t>(matrix.pitch_bytes)};
-  const cuuint32_t box[] = {static_cast<cuuint32_t>(kStageBytesOfK / SizeOf(matrix.dtype)),
+  const cuuint32_t box[] = {static_cast<cuuint32_t>(kStageBytesOfK / element),
                             static_cast<cuuint32_t>(box_rows)},
                    steps[] = {1, 1};
   const auto type = matrix.dtype == DType::kF16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  CUtensorMap map;
   Check("cuTensorMapEncodeTiled",
-        cu.cuTensorMapEncodeTiled(&map, type, 2, reinterpret_cast<void*>(matrix.at), dims, strides,
-                                  box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                  CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_NONE,
-                                  CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
-  return map;
+        cu.cuTensorMapEncodeTiled(
+            &arguments.maps[number], type, 2, reinterpret_cast<void*>(matrix.at - before), dims,
+            strides, box, steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+            CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE));
+  return view;
 }
 
 CUfunction HopperGpu::Function(const ProductConfig& config) {
@@ -155,16 +163,15 @@ void HopperGpu::Launch(const ProductConfig& config, const Arguments& arguments, 
 
 void HopperGpu::Multiply(const DeviceMatrix& a, const DeviceMatrix& b, const DeviceMatrix& c,
                          CUstream stream) {
-  constexpr int kAlignment = 128;
   const auto product = OrDie(gemm_->Get({.m = a.rows,
                                          .n = b.cols,
                                          .k = a.cols,
                                          .a_pitch = a.pitch_bytes,
                                          .b_pitch = b.pitch_bytes,
                                          .c_pitch = c.pitch_bytes,
-                                         .a_alignment = kAlignment,
-                                         .b_alignment = kAlignment,
-                                         .c_alignment = kAlignment,
+                                         .a_alignment = AlignmentOf(a),
+                                         .b_alignment = AlignmentOf(b),
+                                         .c_alignment = AlignmentOf(c),
                                          .in = a.dtype,
                                          .out = c.dtype}));
   if (std::find(kept_.begin(), kept_.end(), product) == kept_.end()) kept_.push_back(product);

@@ -16,7 +16,7 @@
 
 namespace agmm::sm90 {
 
-// Row-major; rows begin at multiples of 128 bytes.
+// Row-major; rows are a multiple of 128 bytes apart.
 struct DeviceMatrix {
   CUdeviceptr at = 0;
   int64_t rows = 0, cols = 0, pitch_bytes = 0;
@@ -54,15 +54,16 @@ class HopperGpu : public GpuScratch {
   // Kernels end without a result once the word is not zero.
   const uint64_t* abort() const { return reinterpret_cast<const uint64_t*>(abort_); }
 
-  DeviceMatrix Make(int64_t rows, int64_t cols, DType dtype);
+  // Allocates a matrix that begins `offset` elements behind a multiple of 256 bytes.
+  DeviceMatrix Make(int64_t rows, int64_t cols, DType dtype, int64_t offset = 0);
   // Queues the values of a matrix of which this is the part from `first_index` on.
   void Fill(const DeviceMatrix& matrix, FillKind kind, uint64_t seed, int64_t first_index,
             CUstream stream);
   // Queues NaN for all elements.
   void Poison(const DeviceMatrix& matrix, CUstream stream);
 
-  // Boxes have `box_rows` rows and 128 bytes of each.
-  CUtensorMap Map(const DeviceMatrix& matrix, int box_rows);
+  // Sets the map with this number for boxes of `box_rows` rows and 128 bytes of each.
+  View Map(const DeviceMatrix& matrix, int box_rows, Arguments& arguments, int number);
   // Queues a kernel of product.cu.
   void Launch(const ProductConfig& config, const Arguments& arguments, CUstream stream);
   // Queues c = a * b by cuBLASLt.

@@ -30,9 +30,9 @@ LoopbackRing::LoopbackRing(HopperGpu& gpu, const Shape& shape) : gpu_(gpu), shap
   constexpr int kWordBytes = kMaxPieces * sizeof(uint64_t);
   for (int number = 0; number < shape.ranks; ++number) {
     Rank& rank = ranks_.emplace_back();
-    rank.a = gpu.Make(m, shape.k, shape.dtype);
-    rank.b = gpu.Make(shape.k, shape.cols, shape.dtype);
-    rank.c = gpu.Make(m, shape.cols, shape.dtype);
+    rank.a = gpu.Make(m, shape.k, shape.dtype, shape.offset);
+    rank.b = gpu.Make(shape.k, shape.cols, shape.dtype, shape.offset);
+    rank.c = gpu.Make(m, shape.cols, shape.dtype, shape.offset);
     rank.slots = gpu.Device(kWordBytes);
     rank.counters = gpu.Device(kWordBytes);
     rank.delays = gpu.Device(gpu.is_model() ? kMostModelDelayBytes : kMostDelayBytes);
@@ -44,8 +44,8 @@ LoopbackRing::LoopbackRing(HopperGpu& gpu, const Shape& shape) : gpu_(gpu), shap
                 gpu.cu.cuMemsetD8Async(words, 0, kWordBytes, gpu.products(number)));
     }
   }
-  whole_a_ = gpu.Make(m, shape.k, shape.dtype);
-  wanted_ = gpu.Make(m, shape.cols, shape.dtype);
+  whole_a_ = gpu.Make(m, shape.k, shape.dtype, shape.offset);
+  wanted_ = gpu.Make(m, shape.cols, shape.dtype, shape.offset);
   begin_ = gpu.Event();
   end_ = gpu.Event();
   epoch_word_ = gpu.Host<uint64_t>(1);
@@ -135,11 +135,10 @@ void LoopbackRing::Launch(int number, Send send) {
   auto arguments = std::make_unique<Arguments>();
   int maps = 0, tiles = 0;
   const auto add = [&](const DeviceMatrix& matrix, int box_rows) {
-    arguments->maps[maps] = gpu_.Map(matrix, box_rows);
-    return maps++;
+    return gpu_.Map(matrix, box_rows, *arguments, maps++);
   };
   const int depth = static_cast<int>(kStageBytesOfK / SizeOf(shape_.dtype));
-  const int b = add(rank.b, depth);
+  const View b = add(rank.b, depth);
   for (int step = 0; step < shape_.ranks; ++step) {
     const int chunk = ChunkAt(number, step);
     const DeviceMatrix c = rank.c.Rows(chunk * shape_.rows, shape_.rows);
@@ -151,14 +150,16 @@ void LoopbackRing::Launch(int number, Send send) {
              .c = reinterpret_cast<void*>(c.at),
              .pitch = c.pitch_bytes / SizeOf(shape_.dtype)};
     Piece& piece = arguments->pieces[step];
-    piece.a.map = add(Chunk(rank, chunk), kTileRows);
-    piece.b.map = b;
+    piece.a = add(Chunk(rank, chunk), kTileRows);
+    piece.b = b;
     piece.k = static_cast<int>(shape_.k);
     if (step > 0) piece.waits[0] = Word(rank.slots, chunk);
     const TileOrder order(block, config.tile_cols, config.raster_rows);
     if (send == Send::kCarried && step + 1 < shape_.ranks) {
+      const View to = add(Chunk(next, chunk), kTileRows);
       SendOf(piece) = {
-          .map = add(Chunk(next, chunk), kTileRows),
+          .map = to.map,
+          .x = to.x,
           .contributors = ContributorsOf(order, tiles, config.ctas, config.send_columns),
           .counter = reinterpret_cast<uint32_t*>(Word(rank.counters, chunk)),
           .slot = Word(next.slots, chunk)};

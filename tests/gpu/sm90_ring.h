@@ -16,6 +16,7 @@ class LoopbackRing {
   struct Shape {
     int ranks = 0;
     int64_t rows = 0, cols = 0, k = 0;  // rows of A and columns of B of one rank
+    int64_t offset = 0;                 // of all matrices: HopperGpu::Make
     DType dtype = DType::kF16;
   };
   // kCarried: the kernels send A around the ring. kCopies: each rank copies what it lacks, and a
