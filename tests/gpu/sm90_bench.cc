@@ -221,6 +221,8 @@ class Bench {
                              .cols = sizes_.repeat_cols,
                              .k = sizes_.repeat_k,
                              .offset = kOddOffset});
+    ring.Refill(FillKind::kIntegers, 1);
+    ring.RunAborted();
     for (int epoch = 1; epoch <= sizes_.repeats; ++epoch) {
       ring.Refill(FillKind::kIntegers, 1000 * epoch);
       ring.Run(LoopbackRing::Send::kCarried, epoch);

@@ -67,12 +67,13 @@ std::string HopperGpu::Start() {
     copies_.push_back(Stream());
   }
   compared_ = Event();
+  abort_set_ = Event();
   held_ = Device(is_model() ? kModelHeldBytes : kHeldBytes);
   workspace_ = Device(kGemmWorkspaceBytes);
   abort_ = Device(sizeof(uint64_t));
-  Check("cuMemsetD8Async", cu.cuMemsetD8Async(abort_, 0, sizeof(uint64_t), control_));
-  one_ = Host<uint64_t>(1);
-  *one_ = 1;
+  abort_values_ = Host<uint64_t>(2);
+  abort_values_[0] = 0, abort_values_[1] = 1;
+  SetAbort(false);
   kernels_ = std::make_unique<Kernels>(*OrDie(OpenDriver()));
   Check("loading elementwise.cu", kernels_->Load());
   gemm_ = OrDie(CudaGemm::Create("GPU 0"));
@@ -190,6 +191,13 @@ void HopperGpu::Order(CUstream from, CUevent event, CUstream to) {
   Check("cuStreamWaitEvent", cu.cuStreamWaitEvent(to, event, 0));
 }
 
+void HopperGpu::SetAbort(bool aborted) {
+  Check("cuMemcpyHtoDAsync",
+        cu.cuMemcpyHtoDAsync(abort_, &abort_values_[aborted], sizeof(uint64_t), aborts_));
+  // For what is queued from now on.
+  if (!aborted) Order(aborts_, abort_set_, control_);
+}
+
 bool HopperGpu::Comes(CUevent event) {
   const auto begin = std::chrono::steady_clock::now();
   while (std::chrono::steady_clock::now() - begin < (is_model() ? kModelLimit : kLimit)) {
@@ -202,7 +210,7 @@ bool HopperGpu::Comes(CUevent event) {
 
 void HopperGpu::Await(CUevent event, const std::string& work) {
   if (Comes(event)) return;
-  Check("cuMemcpyHtoDAsync", cu.cuMemcpyHtoDAsync(abort_, one_, sizeof *one_, aborts_));
+  SetAbort(true);
   Die(absl::StrCat(work, " did not end in time; it ", Comes(event) ? "ended" : "did not end either",
                    " once the abort word was set"));
 }

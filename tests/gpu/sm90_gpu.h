@@ -51,7 +51,7 @@ class HopperGpu : public GpuScratch {
   CUstream control() const { return control_; }
   CUstream products(int rank) const { return products_[rank]; }
   CUstream copies(int rank) const { return copies_[rank]; }
-  // Kernels end without a result once the word is not zero.
+  // Kernels that wait end without a result once the word is not zero.
   const uint64_t* abort() const { return reinterpret_cast<const uint64_t*>(abort_); }
 
   // Allocates a matrix that begins `offset` elements behind a multiple of 256 bytes.
@@ -75,6 +75,8 @@ class HopperGpu : public GpuScratch {
   void HoldBack();
   // Records `event` on `from`, and lets `to` wait for it.
   void Order(CUstream from, CUevent event, CUstream to);
+  // Queues the abort word's value, beside all other work.
+  void SetAbort(bool aborted);
   // Blocks until the event. If it does not come, aborts the kernels and ends the program; `work`
   // names what was waited for.
   void Await(CUevent event, const std::string& work);
@@ -91,8 +93,8 @@ class HopperGpu : public GpuScratch {
   CUstream control_ = nullptr, aborts_ = nullptr;
   std::vector<CUstream> products_, copies_;
   CUdeviceptr abort_ = 0, workspace_ = 0, held_ = 0;
-  uint64_t* one_ = nullptr;
-  CUevent compared_ = nullptr;
+  uint64_t* abort_values_ = nullptr;  // 0 and 1
+  CUevent compared_ = nullptr, abort_set_ = nullptr;
   std::vector<char*> host_;  // two places for matrices that are compared
   int64_t host_bytes_ = 0;
   std::unique_ptr<Kernels> kernels_;

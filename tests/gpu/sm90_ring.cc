@@ -77,17 +77,29 @@ void LoopbackRing::Refill(FillKind kind, uint64_t seed) {
   gpu_.Fill(whole_a_, kind, seed, 0, gpu_.control());
 }
 
-double LoopbackRing::Run(Send send, uint64_t delay_seed) {
+void LoopbackRing::Begin() {
   *epoch_word_ = ++epoch_;
-  const CUstream control = gpu_.control();
   for (int rank = 0; rank < shape_.ranks; ++rank)
-    gpu_.Order(gpu_.products(rank), ranks_[rank].ready, control);
+    gpu_.Order(gpu_.products(rank), ranks_[rank].ready, gpu_.control());
   gpu_.HoldBack();
-  gpu_.Check("cuEventRecord", gpu_.cu.cuEventRecord(begin_, control));
+  gpu_.Check("cuEventRecord", gpu_.cu.cuEventRecord(begin_, gpu_.control()));
   for (int rank = 0; rank < shape_.ranks; ++rank) {
     for (const CUstream stream : {gpu_.products(rank), gpu_.copies(rank)})
       gpu_.Check("cuStreamWaitEvent", gpu_.cu.cuStreamWaitEvent(stream, begin_, 0));
   }
+}
+
+void LoopbackRing::End(const std::string& work) {
+  for (int rank = 0; rank < shape_.ranks; ++rank) {
+    gpu_.Order(gpu_.products(rank), ranks_[rank].multiplied, gpu_.control());
+    gpu_.Order(gpu_.copies(rank), ranks_[rank].copied, gpu_.control());
+  }
+  gpu_.Check("cuEventRecord", gpu_.cu.cuEventRecord(end_, gpu_.control()));
+  gpu_.Await(end_, work);
+}
+
+double LoopbackRing::Run(Send send, uint64_t delay_seed) {
+  Begin();
   // A kernel is launched after the copies that it waits for.
   for (int rank = 0; send == Send::kCopies && rank < shape_.ranks; ++rank) Copy(rank);
   std::vector<int> order(shape_.ranks);
@@ -98,14 +110,20 @@ double LoopbackRing::Run(Send send, uint64_t delay_seed) {
     Delay(order[i - 1], delay_seed >> 32);
   }
   for (const int rank : order) Launch(rank, send);
-  for (int rank = 0; rank < shape_.ranks; ++rank) {
-    gpu_.Order(gpu_.products(rank), ranks_[rank].multiplied, control);
-    gpu_.Order(gpu_.copies(rank), ranks_[rank].copied, control);
-  }
-  gpu_.Check("cuEventRecord", gpu_.cu.cuEventRecord(end_, control));
-  gpu_.Await(end_, absl::StrCat("epoch ", epoch_, " of ", shape_.ranks, " ranks, ",
-                                send == Send::kCarried ? "carried" : "copied"));
+  End(absl::StrCat("epoch ", epoch_, " of ", shape_.ranks, " ranks, ",
+                   send == Send::kCarried ? "carried" : "copied"));
   return gpu_.Microseconds(begin_, end_);
+}
+
+void LoopbackRing::RunAborted() {
+  Begin();
+  Launch(0, Send::kCarried);
+  gpu_.Check("cuEventRecord", gpu_.cu.cuEventRecord(ranks_[0].multiplied, gpu_.products(0)));
+  if (gpu_.cu.cuEventQuery(ranks_[0].multiplied) == CUDA_SUCCESS)
+    Die("a kernel ended without the chunks for which it waits");
+  gpu_.SetAbort(true);
+  End(absl::StrCat("an aborted kernel, one of ", shape_.ranks));
+  gpu_.SetAbort(false);
 }
 
 void LoopbackRing::Delay(int rank, uint64_t random) {

@@ -30,6 +30,8 @@ class LoopbackRing {
   // Runs an epoch; returns its microseconds. With a delay_seed, kernels are launched in any order,
   // each behind a delay on the GPU.
   double Run(Send send, uint64_t delay_seed = 0);
+  // Runs one rank alone, which misses the others' chunks, and aborts it. Its results are undefined.
+  void RunAborted();
   // Returns the number of rows of C that are not those of cuBLASLt.
   int64_t CountWrongRows();
   // The kernel of a rank.
@@ -52,6 +54,10 @@ class LoopbackRing {
   }
   // The chunk that a rank multiplies at a step.
   int ChunkAt(int rank, int step) const { return (rank - step + shape_.ranks) % shape_.ranks; }
+  // The streams of the ranks wait for all of them and for control().
+  void Begin();
+  // Waits for all streams; `work` names what they do.
+  void End(const std::string& work);
   void Copy(int rank);
   void Launch(int rank, Send send);
   void Delay(int rank, uint64_t random);
