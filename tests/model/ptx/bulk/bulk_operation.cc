@@ -328,6 +328,7 @@ void IssueLoad(Warp& warp, const Instruction& instruction, int lane, const BulkS
                uint64_t to, uint64_t mbarrier, uint32_t cta_mask) {
   World& world = *warp.cta->grid->world;
   const SharedKnowledge known = KnownAtIssue(warp, 1u << lane);
+  world.counts.bulk_loaded_bytes += shape.bytes();
   const auto start = [&](const SharedPlace& data, uint64_t mbarrier_address) {
     const SharedPlace object = FindCompletion(warp, instruction, lane, *data.cta, mbarrier_address);
     world.counts.bulk_bytes += shape.bytes();
@@ -358,6 +359,7 @@ void IssueStore(Warp& warp, const Instruction& instruction, uint32_t lanes, cons
   World& world = *warp.cta->grid->world;
   const SharedPlace data = FindOwnData(warp, instruction, shape, from, "the source");
   world.counts.bulk_bytes += shape.bytes();
+  world.counts.bulk_stored_bytes += shape.bytes();
   world.Add(std::make_unique<BulkStore>(warp, instruction, shape, KnownAtIssue(warp, lanes), data,
                                         reduction, OpenGroups(warp, lanes)));
 }

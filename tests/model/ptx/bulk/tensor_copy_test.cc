@@ -144,6 +144,8 @@ TEST(TensorCopy, AStoreWritesWhatIsInBounds) {
       const int column = i % 24 - 20, row = i / 24 - 7;
       EXPECT_EQ(run.out[i], column >= 0 && row >= 0 ? 1 + row * 8 + column : 0xdddddddd) << i;
     }
+    EXPECT_EQ(run.counts.bulk_stored_bytes, 128);
+    EXPECT_EQ(run.counts.bulk_loaded_bytes, 0);
   }
 }
 
@@ -219,6 +221,8 @@ TEST(TensorCopy, MulticastReachesEachCtaOfTheMask) {
     ASSERT_EQ(Report(run), "");
     for (uint32_t i = 0; i < 96; ++i) EXPECT_EQ(run.out[32 + i], 17 + i % 32);
     EXPECT_EQ(run.out[0], TensorMap::kMagic);
+    EXPECT_EQ(run.counts.bulk_loaded_bytes, 128);
+    EXPECT_EQ(run.counts.bulk_bytes, 3 * 128);
   }
 }
 

@@ -62,6 +62,8 @@ TestRun RunBody(const std::string& body, const TestLaunch& test) {
       run.stop = stop.what();
     }
     run.findings = world.races.findings();
+    run.counts = world.counts;
+    run.opcodes = CountOpcodes(*module);
   } catch (const Stop& stop) {
     run.stop = stop.what();
   }

@@ -14,6 +14,8 @@ struct TestRun {
   std::vector<uint32_t> out;
   std::map<std::string, int64_t> findings;
   std::string stop;  // the text of Stop, or empty
+  Counts counts;
+  std::map<std::string, RunCounts> opcodes;
 };
 
 struct TestLaunch {

@@ -123,7 +123,9 @@ void World::RunWarp(Warp& warp, int quantum) {
       const uint32_t holds = warp.predicates[instruction.guard];
       mask &= instruction.guard_negated ? ~holds : holds;
     }
-    ++instruction.runs;
+    ++instruction.counts.runs;
+    instruction.counts.taken += mask != 0;
+    instruction.counts.lanes += __builtin_popcount(mask);
     ++counts.instructions;
     ++warp.clock;
     Outcome outcome = Outcome::kNext;
@@ -138,7 +140,10 @@ void World::RunWarp(Warp& warp, int quantum) {
         while (AdvanceWgmma(warp)) {
         }
     }
-    if (outcome == Outcome::kAgain) fragment.stalled = events;
+    if (outcome == Outcome::kAgain) {
+      fragment.stalled = events;
+      ++instruction.counts.repeats;
+    }
     const bool ended = !Advance(warp, index, instruction, outcome, mask);
     if (ended && warp.fragments.empty()) {
       EndWarp(warp);

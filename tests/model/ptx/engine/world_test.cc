@@ -55,6 +55,44 @@ TEST(World, APollingLaneLetsTheOtherLanesGoOn) {
   EXPECT_EQ(run.out[0], 5u);
 }
 
+TEST(World, RunsAreCountedByOpcode) {
+  const TestRun run = RunBody(R"(
+    setp.lt.u32 %p0, %tid, 3;
+    @%p0 xor.b32 %r1, %tid, 1;
+    setp.lt.u32 %p1, %tid, 0;
+    @%p1 xor.b32 %r1, %tid, 2;
+    bar.sync 0;)",
+                              {.threads = 64});
+  EXPECT_EQ(run.opcodes.at("xor.b32").runs, 4);
+  EXPECT_EQ(run.opcodes.at("xor.b32").taken, 1);
+  EXPECT_EQ(run.opcodes.at("xor.b32").lanes, 3);
+  EXPECT_EQ(run.opcodes.at("bar.sync").runs, 2);
+  EXPECT_EQ(run.opcodes.at("bar.sync").lanes, 64);
+  EXPECT_FALSE(run.opcodes.contains("add.u32"));
+}
+
+TEST(World, PollsWithoutSuccessAreCounted) {
+  // The phase ends only once the wait has failed, because the lane that waits goes first.
+  const TestRun run = RunBody(R"(
+    .shared .align 8 .b64 bar;
+    mov.u32 %r1, bar;
+    setp.ne.u32 %p0, %tid, 0;
+    @%p0 bra LATE;
+    mbarrier.init.shared::cta.b64 [%r1], 1;
+    WAIT: mbarrier.try_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+    @!%p1 bra WAIT;
+    bra END;
+    LATE: setp.ne.u32 %p2, %tid, 1;
+    @%p2 bra END;
+    fence.mbarrier_init.release.cluster;
+    mbarrier.arrive.shared::cta.b64 _, [%r1];
+    END:)");
+  EXPECT_EQ(run.stop, "");
+  const RunCounts& waits = run.opcodes.at("mbarrier.try_wait.parity.shared::cta.b64");
+  EXPECT_GE(waits.repeats, 1);
+  EXPECT_EQ(waits.runs - waits.repeats, 1);
+}
+
 TEST(World, ADeadlockNamesEveryWaiter) {
   const TestRun run = RunBody("bar.sync 1, 64;", {.threads = 32});
   EXPECT_THAT(run.stop, HasSubstr("deadlock"));

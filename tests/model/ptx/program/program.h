@@ -134,6 +134,14 @@ enum class Scope : uint8_t { kNone, kCta, kCluster, kGpu, kSystem };
 struct Warp;
 struct Instruction;
 
+// The runs of an instruction, or of all with one opcode, by warps.
+struct RunCounts {
+  int64_t runs = 0;
+  int64_t taken = 0;    // runs in which the guard let a lane through
+  int64_t lanes = 0;    // that the guard let through, in all runs
+  int64_t repeats = 0;  // runs that polled without success
+};
+
 // The next action of the warp after an instruction.
 enum class Outcome : uint8_t {
   kNext,
@@ -173,7 +181,7 @@ struct Instruction {
   std::vector<uint32_t>
       registers;  // indices of all that it names, for the check of wgmma in flight
 
-  int64_t runs = 0;  // how often a warp has run it
+  RunCounts counts;
 };
 
 struct Symbol {
@@ -215,6 +223,9 @@ struct Module {
   };
   std::vector<Variable> variables;
 };
+
+// Returns what warps have run so far of the module's kernels, by opcode ("ld.global.v4.f32").
+std::map<std::string, RunCounts> CountOpcodes(const Module& module);
 
 // Reads a module and decodes its instructions. Throws Stop for a text that is not PTX, and for an
 // instruction that the model does not know, with its line.

@@ -256,6 +256,9 @@ struct RunOptions {
 struct Counts {
   int64_t instructions = 0;  // of warps
   int64_t async_pieces = 0, bulk_bytes = 0, wgmma_flops = 0;
+  // From and to global memory, by bulk copies. The bytes of a multicast count once, and those out
+  // of bounds count.
+  int64_t bulk_loaded_bytes = 0, bulk_stored_bytes = 0;
 };
 
 // All GPUs, and the engine that decides who goes on.
