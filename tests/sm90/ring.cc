@@ -89,6 +89,7 @@ ret;
 
 Ring::Ring(const Case& product, ptx::Module& kernels)
     : product_(product), kernels_(kernels), world_(memory_, product.options) {
+  world_.races.enabled = product.check_races;
   const int chunks = static_cast<int>(product.rows.size());
   const int total = std::accumulate(product.rows.begin(), product.rows.end(), 0);
   const int k = product.along_k ? total : product.k, m = product.along_k ? product.k : total;

@@ -40,6 +40,7 @@ struct Case {
   Mistake mistake = Mistake::kNone;
   bool aborted = false;  // the host sets the abort word at some time of each epoch
   bool along_k = false;  // `rows` are columns of A, parts of K, and C has k rows
+  bool check_races = true;
   ptx::RunOptions options;
 };
 

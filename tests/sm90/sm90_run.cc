@@ -1,7 +1,12 @@
 // Runs rings and products with kernels of a PTX file, for mutants
-// (tests/model/ptx/known_good/mutants.py): sm90_run KERNEL. See run_settings.h; RING_MISTAKE names
-// a mistake of the host.
+// (tests/model/ptx/known_good/mutants.py) and counts (compare.py beside it). See run_settings.h;
+// RING_MISTAKE names a mistake of the host.
+//
+//   sm90_run KERNEL
+//   sm90_run ring GPUS ROWS N K TILE_COLS CTAS SEND_COLUMNS   one ring of f16: ROWS of A on each
+//   GPU
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -61,19 +66,35 @@ Mistake MistakeNamed(const std::string& name) {
   throw ptx::Stop("no mistake " + name);
 }
 
-int Run(const std::string& kernel) {
+Case RingOf(char** numbers) {
+  const auto number = [&](int i) { return std::atoi(numbers[i]); };
+  return {.name = "ring",
+          .gpus = number(0),
+          .element = Element::kF16,
+          .out = Element::kF16,
+          .tile_cols = number(4),
+          .rows = std::vector<int>(number(0), number(1)),
+          .n = number(2),
+          .k = number(3),
+          .ctas = number(5),
+          .send_columns = number(6)};
+}
+
+int Run(const std::vector<Case>& cases) {
   const auto module = ptx::ModuleFromFile(ptx::Setting("PTX_FILE", ""));
   int wrong = 0;
   size_t findings = 0;
-  for (Case product : Cases(kernel.starts_with("agmm_ring"))) {
+  for (Case product : cases) {
     product.options = ptx::OptionsFromEnvironment();
     product.mistake = MistakeNamed(ptx::Setting("RING_MISTAKE", ""));
+    product.check_races = ptx::ChecksRaces();
     Ring ring(product, *module);
     for (int epoch = 1; epoch <= product.epochs; ++epoch) {
       ring.Run(epoch);
       wrong += ring.CountWrong();
     }
     std::printf("%s: %s", product.name.c_str(), ptx::ReportOf(ring.world()).c_str());
+    std::printf("%s", ptx::CountsOf(ring.world(), *module).c_str());
     findings += ring.world().races.findings().size();
   }
   std::printf("wrong elements: %d\n", wrong);
@@ -84,14 +105,17 @@ int Run(const std::string& kernel) {
 }  // namespace agmm::sm90
 
 int main(int count, char** arguments) {
-  if (count != 2) {
-    std::fprintf(
-        stderr,
-        "usage: PTX_FILE=... sm90_run agmm_product_bf16_bf16_128|agmm_ring_bf16_bf16_128\n");
+  const std::string kernel = count > 1 ? arguments[1] : "";
+  if (count != (kernel == "ring" ? 9 : 2)) {
+    std::fprintf(stderr,
+                 "usage: PTX_FILE=... sm90_run agmm_product_bf16_bf16_128|agmm_ring_bf16_bf16_128\n"
+                 "       PTX_FILE=... sm90_run ring GPUS ROWS N K TILE_COLS CTAS SEND_COLUMNS\n");
     return 4;
   }
   try {
-    return agmm::sm90::Run(arguments[1]);
+    using agmm::sm90::Cases, agmm::sm90::RingOf;
+    return agmm::sm90::Run(kernel == "ring" ? std::vector{RingOf(arguments + 2)}
+                                            : Cases(kernel.starts_with("agmm_ring")));
   } catch (const ptx::Stop& stop) {
     std::printf("stop: %s\n", stop.what());
     return 3;

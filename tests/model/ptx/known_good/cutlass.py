@@ -39,12 +39,15 @@ class Kernel:
     scheduler: str = "cutlass::gemm::PersistentScheduler"
     resident: int = 4
     split_k: bool = False
+    gather_gpus: int = 0
 
     def definitions(self):
         names = {f"ELEMENT_{matrix}": element for matrix, element in zip("ABCD", self.elements)}
         names |= {"LAYOUT_A": self.layouts[0], "LAYOUT_B": self.layouts[1], "TILE": self.tile, "CLUSTER": self.cluster,
                   "SCHEDULE": self.schedule, "EPILOGUE": self.epilogue, "SCHEDULER": self.scheduler,
-                  "SPLIT_K": int(self.split_k)}
+                  "SPLIT_K": int(self.split_k), "GATHER_GPUS": self.gather_gpus}
+        if self.gather_gpus:
+            names["CUTLASS_ENABLE_GDC_FOR_SM90"] = 1
         return "".join(f"#define {name} {value}\n" for name, value in names.items())
 
 

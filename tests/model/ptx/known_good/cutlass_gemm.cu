@@ -7,9 +7,12 @@
 //   SCHEDULE, EPILOGUE                           of CUTLASS's collective builders
 //   SCHEDULER                                    of tiles
 //   SPLIT_K                                      1 if the program takes a number of splits
+//   GATHER_GPUS                                  0, or the GPUs of a distributed product
+//                                                whose stage the kernel is
 //
 // The program: gemm M N K SMS BETA [SPLITS]. Exit status 0: right; 1: wrong; 4: CUTLASS refuses the
 // problem. See run_settings.h.
+#include <algorithm>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +26,10 @@
 #include "cutlass/gemm/device/gemm_universal_adapter.h"
 #include "cutlass/gemm/kernel/gemm_universal.hpp"
 #include "cutlass/util/packed_stride.hpp"
+#if GATHER_GPUS
+#include "cutlass/experimental/distributed/kernel/dist_gemm_kernel_wrapper.hpp"
+#include "cutlass/experimental/distributed/schedules/dist_gemm_1d_schedules.hpp"
+#endif
 
 namespace {
 
@@ -122,14 +129,27 @@ int main(int count, char** arguments) {
             launch, reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(workspace.data()) + 255) /
                                             256 * 256)),
         "initialize");
+#if GATHER_GPUS
+  // Its A has been copied, and the copy has set the flag.
+  using Stage = cutlass::distributed::kernel::DistributedGemmKernelWrapper<
+      Kernel, cutlass::distributed::schedules::AllGather1D_TilingCD_RotatingA<Int<GATHER_GPUS>>>;
+  uint32_t flag = 0xff;
+  auto stage = Stage::to_underlying_arguments({launch, {0, 1, &flag, nullptr}}, nullptr);
+  Check(cutlass::gemm::device::GemmUniversalAdapter<Stage>::run(stage), "run");
+#else
   Check(gemm.run(), "run");
+#endif
 
   int wrong = 0;
+  std::vector<float> sums(n);
   for (int row = 0; row < m; ++row) {
+    std::fill(sums.begin(), sums.end(), 0.f);
+    for (int i = 0; i < k; ++i) {
+      const float factor = a.At(row, i);
+      for (int col = 0; col < n; ++col) sums[col] += factor * b.At(i, col);
+    }
     for (int col = 0; col < n; ++col) {
-      float sum = 0;
-      for (int i = 0; i < k; ++i) sum += a.At(row, i) * b.At(i, col);
-      const ElementD want(sum + beta * c.At(row, col));
+      const ElementD want(sums[col] + beta * c.At(row, col));
       wrong += std::memcmp(&want, d.data + size_t(row) * n + col, sizeof want) != 0;
     }
   }

@@ -86,6 +86,7 @@ std::string RunLaunches(const char* text, const ptx::RunOptions& options,
     const auto module = ptx::ParseModule(text);
     ptx::World world(setup.memory, options);
     world.races.policy = policy;
+    world.races.enabled = ptx::ChecksRaces();
     for (const Range& range : setup.written) world.races.SetWritten(range.address, range.bytes);
     for (const RecordedLaunch& recorded : setup.launches) {
       ptx::Launch launch{.module = module.get()};
@@ -106,7 +107,7 @@ std::string RunLaunches(const char* text, const ptx::RunOptions& options,
     } catch (const ptx::Stop& stop) {
       report = "stop: " + std::string(stop.what()) + "\n";
     }
-    report += ptx::ReportOf(world);
+    report += ptx::ReportOf(world) + ptx::CountsOf(world, *module);
   } catch (const ptx::Stop& stop) {
     report = "stop: " + std::string(stop.what()) + "\n";
   }
@@ -199,7 +200,7 @@ const char* PtxRun(const char* text, uint64_t seed, const char* mode, int starve
     options.starved_gpu = starved_gpu;
     options.starved_cta = starved_cta;
     options.resident_ctas = resident_ctas;
-    options.instruction_limit = 20'000'000;
+    options.instruction_limit = ptx::InstructionLimit();
     ptx::Policy policy;
     policy.store_completion_fences = store_completion_fences;
     report = RunLaunches(text, options, policy);

@@ -59,7 +59,7 @@ cudaError_t Launch(const std::string& name, dim3 grid, dim3 block, dim3 cluster,
     ptx::Module& module = LoadedModule();
     WholeProcess memory;
     ptx::World world(memory, ptx::OptionsFromEnvironment());
-    world.races.enabled = ptx::Setting("PTX_RACES", "1") == "1";
+    world.races.enabled = ptx::ChecksRaces();
     world.races.SetWritten(4096, uint64_t{1} << 62);
     const auto kernel = module.kernels.find(name);
     if (kernel == module.kernels.end()) throw ptx::Stop("no kernel " + name);
@@ -74,6 +74,7 @@ cudaError_t Launch(const std::string& name, dim3 grid, dim3 block, dim3 cluster,
     std::fprintf(stderr, "launch: grid %u,%u,%u cluster %u,%u,%u, %.1f MFLOP of wgmma\n%s", grid.x,
                  grid.y, grid.z, cluster.x, cluster.y, cluster.z,
                  static_cast<double>(world.counts.wgmma_flops) / 1e6, ptx::ReportOf(world).c_str());
+    std::fprintf(stderr, "%s", ptx::CountsOf(world, module).c_str());
     if (!world.races.findings().empty()) ReportFindingsAtExit();
   } catch (const ptx::Stop& stop) {
     std::fprintf(stderr, "stop: %s\n", stop.what());

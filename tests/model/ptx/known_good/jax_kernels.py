@@ -39,10 +39,12 @@ class Problem:
     fix: object = None       # of the PTX
     defect: str = ""         # that must show
     strictest: bool = True   # also without a finding under the strictest policy
+    config: str = "64,64,64,3,1,M"  # of products: tile_m, tile_n, tile_k, stages, grid_tile_width, wg_dimension
 
     @property
     def lowered_as(self):
-        return f"{self.kind}_{self.gpus}_{self.rows}_{self.cols}_{self.depth}_{self.ctas}"
+        config = "" if self.config == Problem.config else "_" + self.config.replace(",", "_")
+        return f"{self.kind}_{self.gpus}_{self.rows}_{self.cols}_{self.depth}_{self.ctas}{config}"
 
 
 RING4 = Problem("ring", 4, 128, 128, 256, 2, defect="A", strictest=False)
@@ -197,7 +199,8 @@ def record_launches(model, problem, folder, buffers):
     mlir = os.path.join(folder, name + ".mlir")
     if not os.path.exists(mlir):
         build.run([sys.executable, os.path.join(build.FOLDER, "jax_lower.py"), problem.kind,
-                   *map(str, (problem.gpus, problem.rows, problem.cols, problem.depth, problem.ctas)), mlir])
+                   *map(str, (problem.gpus, problem.rows, problem.cols, problem.depth, problem.ctas)), problem.config,
+                   mlir])
     launch = compile_kernel(folder, name)
     text = read_text(os.path.join(folder, name + ".ptx"))
     for gpu in range(problem.gpus):

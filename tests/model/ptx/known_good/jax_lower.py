@@ -1,6 +1,6 @@
 """Lowers a kernel of JAX's Pallas for Mosaic GPU, on a machine without a GPU: to the MLIR that Mosaic's compiler takes.
 
-    jax_lower.py KIND GPUS ROWS COLS DEPTH CTAS OUTPUT
+    jax_lower.py KIND GPUS ROWS COLS DEPTH CTAS CONFIG OUTPUT
 
 jax_kernels.py says what the arguments mean. JAX must not be imported before the number of devices is set, so this is a
 program of its own.
@@ -12,12 +12,15 @@ import sys
 import types
 
 
-def matmul_config(module):
-    return module.TuningConfig(tile_m=64, tile_n=64, tile_k=64, max_concurrent_steps=3, grid_tile_width=1,
-                               wg_dimension=module.MatmulDimension.M)
+def matmul_config(module, config):
+    """Returns a tuning of the products; `config` is six fields with commas between them."""
+    *numbers, dimension = config.split(",")
+    tile_m, tile_n, tile_k, steps, width = map(int, numbers)
+    return module.TuningConfig(tile_m=tile_m, tile_n=tile_n, tile_k=tile_k, max_concurrent_steps=steps,
+                               grid_tile_width=width, wg_dimension=module.MatmulDimension[dimension])
 
 
-def kernel_and_shapes(kind, gpus, rows, cols, depth, ctas):
+def kernel_and_shapes(kind, gpus, rows, cols, depth, ctas, config):
     """Returns a function, the shapes of its arguments, and how they and the result are divided among the GPUs."""
     import jax
     from jax.experimental.pallas.ops.gpu import all_gather_mgpu, collective_matmul_mgpu, hopper_matmul_mgpu
@@ -35,7 +38,7 @@ def kernel_and_shapes(kind, gpus, rows, cols, depth, ctas):
     collective_matmul_mgpu.jax = JaxWithoutGpu("jax")
     hopper_matmul_mgpu.get_num_sms = lambda: ctas
     across, down = jax.sharding.PartitionSpec(None, "x"), jax.sharding.PartitionSpec("x", None)
-    config = matmul_config(hopper_matmul_mgpu)
+    config = matmul_config(hopper_matmul_mgpu, config)
     if kind == "matmul":
         function = lambda a, b: hopper_matmul_mgpu.matmul(a, b, None, config=config)
         return function, [(rows, depth), (depth, cols)], None, None
@@ -49,7 +52,7 @@ def kernel_and_shapes(kind, gpus, rows, cols, depth, ctas):
 
 
 def main():
-    kind, output = sys.argv[1], sys.argv[7]
+    kind, config, output = sys.argv[1], sys.argv[7], sys.argv[8]
     gpus, rows, cols, depth, ctas = map(int, sys.argv[2:7])
     os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={gpus}"
     os.environ["JAX_PLATFORMS"] = "cpu"
@@ -59,7 +62,7 @@ def main():
     utils._infer_arch = lambda: (9, 0)  # pylint: disable=protected-access
     mesh = jax.make_mesh((gpus,), ("x",), axis_types=(jax.sharding.AxisType.Explicit,))
     jax.set_mesh(mesh)
-    function, shapes, inputs, result = kernel_and_shapes(kind, gpus, rows, cols, depth, ctas)
+    function, shapes, inputs, result = kernel_and_shapes(kind, gpus, rows, cols, depth, ctas, config)
     if inputs is None:
         arguments = [jax.ShapeDtypeStruct(shape, jax.numpy.float16) for shape in shapes]
     else:

@@ -28,13 +28,15 @@ class Report:
     stop: str
     findings: list
     instructions: int
+    text: str
 
 
 def parse_report(text):
     stop = re.search(r"^stop: (.*?)(?=^instructions: |\Z)", text, re.M | re.S)
     count = re.search(r"^instructions: (\d+)", text, re.M)
     return Report(stop.group(1).strip() if stop else "",
-                  re.findall(r"^finding \(\d+ times\): (.*)", text, re.M), int(count.group(1)) if count else 0)
+                  re.findall(r"^finding \(\d+ times\): (.*)", text, re.M), int(count.group(1)) if count else 0,
+                  text)
 
 
 class Model:
