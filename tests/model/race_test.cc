@@ -174,6 +174,68 @@ TEST_F(RaceDeathTest, CopiesIntoOnePinnedBufferRace) {
   EXPECT_DEATH(run(), "race");
 }
 
+TEST_F(RaceDeathTest, TheHostMustNotChangeWhatAPendingCopyReads) {
+  const auto run = [&](size_t at) {
+    Begin();
+    char* host = Host(8);
+    cu.cuMemcpyHtoDAsync(memory, host + 2, 4, first);
+    host[at] = 1;
+    cu.cuStreamSynchronize(first);
+  };
+  for (size_t at : {2, 5}) {
+    EXPECT_DEATH(run(at),
+                 "the host has written to pinned memory that cuMemcpyHtoDAsync #1 on stream 0 of "
+                 "GPU 0 reads; wait for it first");
+  }
+  for (size_t at : {1, 6}) {
+    EXPECT_EXIT((run(at), TearDown(), exit(0)), testing::ExitedWithCode(0), "");
+  }
+}
+
+TEST_F(RaceDeathTest, TheHostMustNotChangeARowOfAPendingCopy) {
+  const auto run = [&](size_t at) {
+    Begin();
+    char* host = Host(24);
+    CUDA_MEMCPY2D rows = Rows(memory, 0, 8, 4, 3);
+    rows.srcMemoryType = CU_MEMORYTYPE_HOST;
+    rows.srcHost = host;
+    cu.cuMemcpy2DAsync(&rows, first);
+    host[at] = 1;
+    cu.cuStreamSynchronize(first);
+  };
+  EXPECT_DEATH(run(19), "the host has written to pinned memory that cuMemcpy2DAsync #1 ");
+  EXPECT_EXIT((run(20), TearDown(), exit(0)), testing::ExitedWithCode(0), "");
+}
+
+TEST_F(RaceDeathTest, ACopyThatHasBegunIsStillPending) {
+  const auto run = [&] {
+    Begin();
+    constexpr size_t kBytes = 1 << 16;
+    // Most copies have several pieces, of which a query runs one.
+    for (int i = 0; i < 16; ++i) {
+      char* host = Host(kBytes);
+      cu.cuMemcpyHtoDAsync(memory, host, kBytes, first);
+      cu.cuStreamQuery(first);
+      host[0] = host[kBytes - 1] = 1;
+      cu.cuStreamSynchronize(first);
+    }
+  };
+  EXPECT_DEATH(run(), "the host has written to pinned memory");
+}
+
+TEST_F(RaceTest, OperationsMayChangeWhatALaterCopyReads) {
+  Begin();
+  char* host = Host(8);
+  EXPECT_CU(cu.cuMemsetD8Async(memory, 1, 8, first));
+  EXPECT_CU(cu.cuMemcpyDtoHAsync(host, memory, 8, first));
+  EXPECT_CU(cu.cuMemcpyHtoDAsync(memory + 8, host, 8, first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  host[0] = 2;  // the copies have ended
+  EXPECT_CU(cu.cuMemcpyDtoHAsync(host, memory + 8, 8, first));
+  EXPECT_CU(cu.cuStreamSynchronize(first));
+  EXPECT_EQ(host[0], 1);
+}
+
 TEST_F(RaceDeathTest, FreeingMemoryInUseIsReported) {
   const auto run = [&] {
     Begin("order=eager");

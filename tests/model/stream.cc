@@ -103,6 +103,7 @@ CUresult Machine::Submit(Stream& stream, Operation operation) {
   const std::string race = history.Add(stream.number, operation.name, touched,
                                        operation.awaits ? operation.awaits->captured : nullptr);
   if (!race.empty()) Fail(race);
+  pinned_reads.Add(operation.number, operation.accesses);
 
   stream.last = {&channel, channel.done + channel.queue.size() + 1};
   if (operation.sets) {
@@ -211,6 +212,12 @@ bool Machine::Begin(Operation& head, Gpu& gpu) {
   return true;
 }
 
+void Machine::CheckUnchanged(const Operation& operation) const {
+  if (pinned_reads.AreWhole(operation.number)) return;
+  Fail("the host has written to pinned memory that " + operation.name +
+       " reads; wait for it first");
+}
+
 void Machine::Run(Channel& channel) {
   Operation& head = channel.queue.front();
   Gpu& gpu = *channel.gpu;
@@ -228,13 +235,20 @@ void Machine::Run(Channel& channel) {
                        writes ? "writes" : "reads", (unsigned long long)bytes.address));
   }
   if (begins || !works) compute.Begin(head.stream, head, gpu.index);
+  if (begins) CheckUnchanged(head);
   if (head.compute) {
+    pinned_reads.WrittenAnywhere();
     if (begins) head.compute->launch.known = *compute.OfStream(head.stream);
     if (!compute.Step(*head.compute)) return;
   } else if (head.run) {
     head.run(head.left.back());
     head.left.pop_back();
+    for (const auto& [bytes, writes] : head.accesses) {
+      if (writes && !memory.IsDevice(bytes.address)) pinned_reads.Written(bytes);
+    }
     if (!head.left.empty()) return;
+    CheckUnchanged(head);
+    pinned_reads.Remove(head.number);
   }
   compute.End(head.stream, head);
   if (head.sets) {

@@ -18,6 +18,7 @@
 #include "tests/model/history.h"
 #include "tests/model/memory.h"
 #include "tests/model/options.h"
+#include "tests/model/pinned_reads.h"
 
 namespace model {
 
@@ -102,6 +103,7 @@ class Machine {
   Memory memory;
   History history;
   Compute compute{memory};
+  PinnedReads pinned_reads{memory};
   std::deque<Gpu> gpus;
   // By handle; handles are never reused.
   std::map<uint64_t, Stream> streams;
@@ -152,6 +154,8 @@ class Machine {
   // Returns the channel that runs next, or null; with order=lazy, a channel that `target` needs.
   Channel* Next(const Point& target);
   void Run(Channel& channel);
+  // Ends the test if the host has changed what a pending operation reads.
+  void CheckUnchanged(const Operation& operation) const;
   // The operation begins: some tests lose the GPU here, or let it hang. Returns false then.
   bool Begin(Operation& head, Gpu& gpu);
   void RunSome(const Point& target, int steps);
