@@ -1,10 +1,13 @@
-// The parts of a GPU that need no driver: the topology of a machine and the health of a GPU.
+// The parts of a device that need no driver: the topology of a machine, the health of a GPU, and
+// slots.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
+#include "kernels/cuda/cuda_slots.h"
 #include "kernels/cuda/gpu_health.h"
 #include "kernels/cuda/gpu_topology.h"
 
@@ -56,6 +59,33 @@ TEST(GpuHealth, TheFirstFailureIsReportedOnce) {
   EXPECT_EQ(health.lost(), absl::UnavailableError("an illegal address"));
   EXPECT_EQ(health.failure(), "GPU 2 is given up: a copy has not ended");
   EXPECT_THAT(reported, testing::ElementsAre(health.failure()));
+}
+
+CUevent Numbered(uint64_t number) { return reinterpret_cast<CUevent>(number); }
+
+// A rank has up to four epochs in progress, and a wait with lag 1 means the epoch before. Another
+// rank may be in the last one when the first one waits.
+TEST(CudaSlots, AnEventStandsForItsOwnEpoch) {
+  CudaSlots slots(1);
+  const Wait now{{0, 0}, 0}, credit{{0, 0}, 1};
+  EXPECT_EQ(slots.EventOf(credit, 1), nullptr);
+  for (uint64_t epoch = 1; epoch <= 30; ++epoch) {
+    slots.Raise(0, epoch, Numbered(epoch));
+    for (uint64_t waiting = std::max<uint64_t>(epoch, 4) - 3; waiting <= epoch; ++waiting) {
+      EXPECT_EQ(slots.EventOf(now, waiting), Numbered(waiting)) << "raised to " << epoch;
+      EXPECT_EQ(slots.EventOf(credit, waiting), Numbered(waiting - 1)) << "raised to " << epoch;
+    }
+  }
+}
+
+TEST(CudaSlots, ASlotRaisedByAMessageHasNoEvent) {
+  CudaSlots slots(1);
+  const Wait now{{0, 0}, 0};
+  slots.Raise(0, 1, Numbered(1));
+  slots.Raise(0, 2, nullptr);
+  EXPECT_TRUE(slots.Holds(now, 2));
+  EXPECT_EQ(slots.EventOf(now, 1), Numbered(1));
+  EXPECT_EQ(slots.EventOf(now, 2), nullptr);
 }
 
 }  // namespace
