@@ -13,8 +13,10 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/cuda/work_clock.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/cuda_kind.h"
+#include "tests/support/patience.h"
 
 namespace agmm::test {
 namespace {
@@ -41,10 +43,9 @@ class EpochsAhead : public testing::TestWithParam<const char*> {
     setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
   }
   // Returns once the GPU's thread has obeyed all earlier requests.
-  static RankState Observe(PreparedPlan& plan) {
+  static RankState Observe(PreparedPlan& plan, bool times = false) {
     std::promise<RankState> state;
-    plan.executor(0)->Observe(/*times=*/false,
-                              [&](const RankState& seen) { state.set_value(seen); });
+    plan.executor(0)->Observe(times, [&](const RankState& seen) { state.set_value(seen); });
     return state.get_future().get();
   }
 };
@@ -93,6 +94,25 @@ TEST_P(EpochsAhead, DoNotHideTheEndAndTheTimesOfTheFirst) {
   plan.executor(0)->Cancel(absl::CancelledError("the test is over"));
   for (const EpochReport& ended : later.Wait())
     EXPECT_EQ(ended.status.code(), absl::StatusCode::kCancelled);
+}
+
+TEST_P(EpochsAhead, AStepThatHangsHasBegunAndCounts) {
+  HangAt(1, 1);
+  Cluster cluster(CudaKinds()[0], kAlone.topology());
+  PreparedPlan plan(cluster, kAlone.problem(), kAlone.schedule());
+  Reports reports(1);
+  EXPECT_EQ(WorkClock::begun_ns(), 0);
+  plan.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
+  RankState state;
+  EXPECT_TRUE(Eventually([&] {
+    state = Observe(plan, /*times=*/true);
+    return state.epoch == 1 && state.steps[0].start_ns > 0;
+  })) << "the GPU never reached the step";
+  EXPECT_EQ(state.steps[0].end_ns, 0);
+  EXPECT_GT(WorkClock::begun_ns(), 0);
+  plan.executor(0)->Cancel(absl::CancelledError("the test is over"));
+  EXPECT_EQ(reports.Wait()[0].status.code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(WorkClock::begun_ns(), 0);
 }
 
 // Times are read when an epoch is reported, which is after the ends of all if the first one is held

@@ -5,7 +5,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cstdlib>
+#include <latch>
 #include <memory>
 #include <optional>
 #include <string>
@@ -126,6 +129,49 @@ TEST_F(GpuTest, LanesThatDoNotMultiplyGoFirst) {
   EXPECT_EQ(cu.cuStreamGetPriority(*multiplies, &then), CUDA_SUCCESS);
   EXPECT_LT(first, then);
   EXPECT_EQ(then, 0);
+}
+
+TEST_F(GpuTest, LanesShareNeitherStreamsNorWorkspaces) {
+  Open("gpus=2");
+  const auto other = Gpu::Open(1, /*shared=*/true);
+  ASSERT_TRUE(other.ok()) << other.status();
+  RankStreams streams(gpu_);
+  EXPECT_NE(*streams.Lane(0, /*multiplies=*/false), *streams.Lane(1, false));
+  EXPECT_NE(*streams.Lane(0, true), *streams.Lane(1, true));
+  EXPECT_NE(*streams.Workspace(0), *streams.Workspace(1));
+  EXPECT_NE(*streams.Through(0, *other), *streams.Through(1, *other));
+  EXPECT_NE(*streams.Through(0, *other), *streams.Through(0, gpu_));
+}
+
+// A tenant whose turn goes on until Remove has begun, and then for the time in which a Remove that
+// does not wait would return.
+class LongTurn final : public GpuTenant {
+ public:
+  explicit LongTurn(GpuThread& thread) : thread_(thread), others_(thread.tenant_count()) {}
+  Turn TakeTurn() override {
+    begun.count_down();
+    while (thread_.tenant_count() > others_) std::this_thread::yield();
+    for (int i = 0; i < 100 && !removed; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(2));
+    over = true;
+    return {};
+  }
+  std::latch begun{1};
+  std::atomic<bool> removed{false}, over{false};
+
+ private:
+  GpuThread& thread_;
+  const int others_;
+};
+
+TEST_F(GpuTest, ATenantIsRemovedAfterItsTurn) {
+  Open("gpus=1");
+  LongTurn tenant(gpu_->thread());
+  gpu_->thread().Add(&tenant);
+  tenant.begun.wait();
+  gpu_->thread().Remove(&tenant);
+  EXPECT_TRUE(tenant.over);
+  tenant.removed = true;
 }
 
 // A product whose launch fails, on a lost GPU and on a healthy one.
