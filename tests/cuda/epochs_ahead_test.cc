@@ -14,6 +14,7 @@
 #include "kernels/base/deadline.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/work_clock.h"
+#include "kernels/schedule/index.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/cuda_kind.h"
 #include "tests/support/patience.h"
@@ -30,6 +31,13 @@ const Case kAlone{"serial", DType::kF32, 1, 1, 1, 40, 12, 20, 1};
 // Operations of the GPU that prepare such a plan: they write its operands and the guards.
 constexpr int kPreparing = 7;
 
+// Returns once the GPU's thread has obeyed all earlier requests.
+RankState Observe(PreparedPlan& plan, bool times = false) {
+  std::promise<RankState> state;
+  plan.executor(0)->Observe(times, [&](const RankState& seen) { state.set_value(seen); });
+  return state.get_future().get();
+}
+
 class EpochsAhead : public testing::TestWithParam<const char*> {
  protected:
   // Failed epochs whose work does not end get a second instead of ten.
@@ -41,12 +49,6 @@ class EpochsAhead : public testing::TestWithParam<const char*> {
     const std::string options =
         absl::StrCat(GetParam(), ",gpus=1,hang=0@", plans * kPreparing + epoch);
     setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1);
-  }
-  // Returns once the GPU's thread has obeyed all earlier requests.
-  static RankState Observe(PreparedPlan& plan, bool times = false) {
-    std::promise<RankState> state;
-    plan.executor(0)->Observe(times, [&](const RankState& seen) { state.set_value(seen); });
-    return state.get_future().get();
   }
 };
 
@@ -115,25 +117,62 @@ TEST_P(EpochsAhead, AStepThatHangsHasBegunAndCounts) {
   EXPECT_EQ(WorkClock::begun_ns(), 0);
 }
 
+TEST_P(EpochsAhead, AreGivenUpWithTheFirst) {
+  HangAt(1, 2);
+  Cluster cluster(CudaKinds()[0], kAlone.topology());
+  PreparedPlan stuck(cluster, kAlone.problem(), kAlone.schedule()),
+      behind(cluster, kAlone.problem(), kAlone.schedule());
+  Reports reports(3);
+  stuck.Run(0, 1, 1, Deadline::Infinite(), reports.At(0));
+  for (int i = 1; i <= 2; ++i) behind.Run(0, i, 1, Deadline::Infinite(), reports.At(i));
+  Observe(behind);
+  EXPECT_EQ(Observe(behind).epoch, 1);
+  stuck.executor(0)->Cancel(absl::CancelledError("the test is over"));
+  // These have no deadline that could end them.
+  for (int i = 1; i <= 2; ++i)
+    EXPECT_EQ(reports.Wait()[i].status.code(), absl::StatusCode::kUnavailable);
+}
+
+// No event orders the work of an epoch behind one whose end was not recorded. It is that of
+// another plan, which writes the same C in another lane.
+TEST(EpochWithoutAnEnd, HoldsUpTheNextOne) {
+  // A plan of one lane waits for no event before the one that its end waits for.
+  setenv("AGMM_MODEL", "gpus=1,order=lazy,fail=cuStreamWaitEvent@1:1", /*overwrite=*/1);
+  Cluster cluster(CudaKinds()[0], kAlone.topology());
+  const Problem problem = kAlone.problem();
+  std::vector<int64_t> offsets;
+  for (const Tensor& tensor : problem.tensors)
+    offsets.push_back(cluster.Allocate(ShardBytes(problem.mesh, tensor)));
+  Schedule other_lane = kAlone.schedule();
+  for (Step& step : other_lane.ranks[0]) ++step.lane;
+  PreparedPlan first(cluster, problem, kAlone.schedule(), {}, offsets),
+      next(cluster, problem, other_lane, {}, offsets);
+  Reports reports(2);
+  failpoint::Arm("executor.hold_rank_0");
+  first.Run(0, 1, 1, Deadline::After(kPatience), reports.At(0));
+  next.Run(0, 1, 1, Deadline::After(kPatience), reports.At(1));
+  Observe(first);
+  failpoint::Disarm("executor.hold_rank_0");
+  Observe(first);
+  EXPECT_THAT(std::string(reports.Wait()[0].status.message()),
+              testing::HasSubstr("cuStreamWaitEvent on GPU 0 failed"));
+  EXPECT_EQ(reports.Wait()[1].status, absl::OkStatus());
+}
+
 // Times are read when an epoch is reported, which is after the ends of all if the first one is held
 // up by a later one.
 TEST(EpochTimes, AreThoseOfTheirOwnEpoch) {
   setenv("AGMM_MODEL", "gpus=1,order=lazy", /*overwrite=*/1);
   Cluster cluster(CudaKinds()[0], kAlone.topology());
   PreparedPlan plan(cluster, kAlone.problem(), kAlone.schedule());
-  const auto observe = [&plan] {
-    std::promise<void> obeyed;
-    plan.executor(0)->Observe(false, [&](const RankState&) { obeyed.set_value(); });
-    obeyed.get_future().wait();
-  };
   for (uint64_t round = 0; round < 5; ++round) {
     Reports reports(kAhead);
     failpoint::Arm("executor.hold_rank_0");
     for (int i = 0; i < kAhead; ++i)
       plan.Run(0, round * kAhead + i + 1, 1, Deadline::After(absl::Seconds(20)), reports.At(i));
-    observe();
+    Observe(plan);
     failpoint::Disarm("executor.hold_rank_0");
-    observe();
+    Observe(plan);
     const std::vector<EpochReport>& ended = reports.Wait();
     for (int i = 0; i < kAhead; ++i) {
       ASSERT_EQ(ended[i].status, absl::OkStatus());
