@@ -4,10 +4,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <memory>
 #include <set>
 #include <vector>
 
+#include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 
@@ -192,13 +194,48 @@ TEST(CudaProgram, ALaneThatWaitsForAnotherLaneSkipsTheWaitForTheLastEpoch) {
   EXPECT_THAT(copied.begins, ElementsAre(true, false, false, false));
 }
 
+// Only slots order a relay lane, so a lane that waits for it alone must wait for the last epoch.
+TEST(CudaProgram, ALaneThatWaitsForARelayLaneWaitsForTheLastEpoch) {
+  const Problem problem =
+      ParseProblem(kGather, ParseMesh("x=1").value(), {64, 40, 64}, DType::kF32).value();
+  PlanOptions options;
+  options.algorithm = "serial";
+  Schedule schedule = Plan(problem, UniformTopology(1, 1).value(), options).value();
+  const Block a = ShardBlock(problem, kA, 0);
+  const Place own = ResidentPlace(problem, a, 0);
+  std::vector<Place> spare;
+  for (int i = 0; i < 3; ++i) spare.push_back({0, kWorkspace, i << 20, own.pitch_bytes, own.dtype});
+  schedule.workspace_bytes = 3 << 20;
+  std::vector<Step>& steps = schedule.ranks[0];
+  ASSERT_EQ(LaneCount(steps), 1);
+  steps.push_back({Transfer{a, spare[0], {spare[1]}}, 1, {}, {{0, 0}}});
+  steps.push_back({Transfer{a, own, {spare[2]}}, 2, {{{0, 0}}}, {}});
+  NoHeap heap;
+  NoExecutor executor;
+  Peers peers;
+  peers.nodes = {0};
+  peers.heaps = {&heap};
+  peers.executors = {&executor};
+  const auto program =
+      LowerForCuda({problem, std::make_shared<const Schedule>(schedule), peers}, {{1, 0, true}});
+  ASSERT_TRUE(program.ok()) << program.status();
+  EXPECT_THAT(program->relays, testing::ElementsAre(false, true, false));
+  EXPECT_THAT(program->begins, testing::ElementsAre(true, false, true));
+}
+
 TEST(CudaProgram, AlignmentsAreThoseOfThePlaces) {
-  const CudaProgram program = Program(kAlongK, "ring", 2, 1, DType::kBF16).value();
-  for (const CudaMultiply& multiply : MultipliesOf(program)) {
-    EXPECT_EQ(multiply.a.offset_bytes % multiply.shape.a_alignment, 0);
-    EXPECT_EQ(multiply.b.offset_bytes % multiply.shape.b_alignment, 0);
-    EXPECT_EQ(multiply.shape.c_alignment, 128);
+  int least = 128;
+  // In the second one, A is multiplied by columns that begin within a row.
+  for (const char* spec : {kAlongK, "A[M, K] * B[K_x, N] -> C[M, N]"}) {
+    const CudaProgram program = Program(spec, "ring", 4, 1, DType::kBF16).value();
+    for (const CudaMultiply& multiply : MultipliesOf(program)) {
+      EXPECT_EQ(multiply.a.offset_bytes % multiply.shape.a_alignment, 0);
+      EXPECT_EQ(multiply.b.offset_bytes % multiply.shape.b_alignment, 0);
+      EXPECT_EQ(multiply.shape.c_alignment, 128);
+      least = std::min(least, multiply.shape.a_alignment);
+    }
   }
+  EXPECT_EQ(least, 32);
 }
 
 }  // namespace
