@@ -96,6 +96,10 @@ if [[ $long ]]; then tests/fuzz/fuzz.sh 60 || failed+=(build-fuzz); fi
 if [[ $long && -x build-test/bin/sm90_run ]]; then
   tests/model/ptx/known_good/all.sh build-known-good build-test || failed+=(build-known-good)
 fi
+# Mutants of the host half of CUDA devices.
+if [[ $long && -x build-test/bin/cuda_fault_test ]]; then
+  python3 tests/cuda/mutants.py --build build-mutants || failed+=(build-mutants)
+fi
 if ((${#failed[@]} > 0)); then
   echo "run.sh: tests failed in ${failed[*]}; see the summaries above" >&2
   exit 1
