@@ -186,7 +186,7 @@ TEST_F(HeldMessages, ShareNoStaging) {
   ExpectIntact({&one, &two, &other});
 }
 
-// Makes one step of rank 0's first two transfers, which send the same rows to two nodes.
+// Makes one step of rank 0's first two transfers, which send the same rows to two ranks.
 Schedule WithOneSend(Schedule schedule) {
   std::vector<Step>& steps = schedule.ranks[0];
   const auto sends = [](const Step& step) { return std::holds_alternative<Transfer>(step.op); };
@@ -215,6 +215,20 @@ TEST_F(HeldMessages, OfOneStepKeepTheirStagingTogether) {
   Run(*second, 1, other);
   EXPECT_TRUE(WillHold(3)) << network_->held();
   ExpectIntact({&one, &two, &other});
+}
+
+// The two halves of a copy without peer access, of which the second one is made for each GPU.
+TEST(PinnedCopies, OfOneStepReachTwoGpus) {
+  setenv("AGMM_MODEL", "gpus=3,peers=none", /*overwrite=*/1);
+  const Case c{"direct", DType::kF32, 3, 1, 1, 63, 12, 20, 1};
+  Cluster cluster(CudaKinds()[0], c.topology());
+  const Schedule schedule = WithOneSend(c.schedule(cluster.topology()));
+  ASSERT_EQ(Verify(c.problem(), cluster.topology(), schedule), absl::OkStatus());
+  PreparedPlan plan(cluster, c.problem(), schedule);
+  const TestMatrix a = SmallIntegers(c.m, c.k, 1), b = SmallIntegers(c.k, c.n, 2);
+  plan.Fill(a, b);
+  for (const EpochReport& report : plan.RunAll(1)) ASSERT_EQ(report.status, absl::OkStatus());
+  for (Rank rank = 0; rank < 3; ++rank) EXPECT_EQ(plan.CountWrong(rank, MatrixProduct(a, b)), 0);
 }
 
 }  // namespace
