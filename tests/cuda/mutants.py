@@ -29,7 +29,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAMS = ["conformance_test", "cuda_test", "cuda_fault_test"]
 NO_PEERS, ONE_CHANNEL = "gpus=8,memory=8GiB,peers=none,order=random,seed=8", "gpus=1,memory=8GiB,channels=1,order=lazy"
 # Tests that look for mutants of their own; they are quick.
-RINGS_AND_MEMORY = "Held*:LaneMemory*:*Epoch*:*Staging*:*HeapChunks*:GpuTest.L*:GpuTest.ATenant*"
+RINGS_AND_MEMORY = "Held*:LaneMemory*:PinnedC*:*Epoch*:*Staging*:*HeapChunks*:GpuTest.L*:GpuTest.ATenant*"
 # Program, tests, and AGMM_MODEL.
 GROUPS = [
     ("cuda_test", "*", ""),
@@ -37,6 +37,8 @@ GROUPS = [
     ("conformance_test", "*Queued*/cuda_model*:*DeviceTest*/cuda_model:*HeapTest*/cuda_model", ""),
     ("conformance_test", "*Exact*/cuda_model*r4*:-*Shardings*", ""),
     ("conformance_test", "*Queued*/cuda_model*r4_n?_*:-*_peer_*", NO_PEERS),
+    ("conformance_test", "*RandomSchedules*/cuda_model_?:*Shardings.AreExact/cuda_model_*", ""),
+    ("conformance_test", "*OfShardings.*Inputs/cuda_model_*_w2_AMK_x*", ""),
     ("conformance_test", "*Exact*/cuda_model*r4_n1*:-*_peer_*:*Shardings*", NO_PEERS),
     ("conformance_test", "*Queued*/cuda_model*:*HeapTest*/cuda_model", ONE_CHANNEL),
     ("conformance_test", "All/Waits.*:-*/serial:*/ring:*/direct", ""),
