@@ -63,13 +63,13 @@ void Compute::Unload(uint64_t library) {
   texts_.erase(library);
   const auto image = images_.find(library);
   if (image == images_.end()) return;
-  if (active()) {
+  // The cache of modules has one, too. Another library of the same text goes on.
+  if (active() && image->second.module.use_count() <= 2) {
     for (const auto& grid : world_->grids()) {
       if (grid->done || grid->launch.module != image->second.module.get()) continue;
       Fail(grid->launch.kernel->name + " runs while its library is unloaded; wait for it first");
     }
   }
-  unloaded_.push_back(std::move(image->second));
   images_.erase(image);
 }
 
@@ -78,7 +78,9 @@ ComputeKernel* Compute::Find(uint64_t library, const std::string& name) {
   if (image.module == nullptr) {
     if (texts_[library].empty()) return nullptr;
     try {
-      image.module = ptx::ParseModule(texts_[library]);
+      std::shared_ptr<ptx::Module>& parsed = modules_[texts_[library]];
+      if (parsed == nullptr) parsed = ptx::ParseModule(texts_[library]);
+      image.module = parsed;
     } catch (const ptx::Stop& stop) {
       Fail(Format("the PTX of a library: %s", stop.what()));
     }
@@ -159,6 +161,7 @@ void Compute::End(int number, const Operation& operation) {
     ptx::Knowledge published;
     published.order = stream.known.order;
     const auto key = reinterpret_cast<uint64_t>(memory_.Engine(bytes.address));
+    ++world_->releases;
     world_->released[key] = {{ptx::Scope::kSystem, -1, 0, 0, stream.agent, published}};
   }
   ++world_->events;
@@ -171,11 +174,17 @@ void Compute::Release(uint64_t address, int64_t bytes) {
 }
 
 bool Compute::Step(ComputeLaunch& launch) {
+  // Steps of a turn: to find the next operation takes longer than one of them.
+  constexpr uint32_t kMostSteps = 64;
   try {
     if (launch.grid == nullptr) launch.grid = &world_->Start(launch.launch);
-    // Another launch's step may have ended this one.
-    const bool stepped = launch.grid->done || world_->Step();
-    if (!stepped && !launch.grid->done) stuck_events_ = world_->events;
+    has_run_ = true;
+    // The steps are those of all kernels, and another launch's step may have ended this one.
+    for (uint32_t left = 1 + world_->Random(kMostSteps); left > 0 && !launch.grid->done; --left) {
+      if (world_->Step() || launch.grid->done) continue;
+      stuck_events_ = world_->events;
+      break;
+    }
   } catch (const ptx::Stop& stop) {
     Fail(stop.what());
   }
@@ -190,7 +199,10 @@ bool Compute::IsStuck(const ComputeLaunch& launch) const {
 bool Compute::has_kernels() const { return active() && !world_->done(); }
 
 void Compute::HostActed() {
-  if (active()) ++world_->events;
+  // Most calls of the host write no word that a kernel polls, and each event makes all kernels
+  // poll.
+  constexpr uint64_t kCallsToAnEvent = 256;
+  if (active() && ++host_calls_ % kCallsToAnEvent == 0) ++world_->events;
 }
 
 void Compute::Lose(int gpu) {

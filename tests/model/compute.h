@@ -56,6 +56,9 @@ class Compute {
   ComputeKernel* FromHandle(const void* handle);
 
   bool active() const { return world_ != nullptr; }
+  // True once a kernel has run. From then on copies may be ordered by the slots that kernels wait
+  // for, which only the race check of PTX knows; it follows copies, too.
+  bool has_run() const { return has_run_; }
   // The host's knowledge: every operation that is submitted from now on comes after it.
   Known host() const { return host_; }
   void HostSaw(const Known& known);
@@ -101,15 +104,17 @@ class Compute {
   std::unique_ptr<DeviceMemory> device_memory_;
   std::unique_ptr<ptx::World> world_;
   struct Image {
-    std::unique_ptr<ptx::Module> module;
+    std::shared_ptr<ptx::Module> module;
     std::map<std::string, std::unique_ptr<ComputeKernel>> kernels;
   };
+  std::map<std::string, std::shared_ptr<ptx::Module>>
+      modules_;  // by text; kept, because findings name their kernels
   std::map<uint64_t, Image> images_;
-  std::vector<Image> unloaded_;            // findings name their kernels
   std::map<uint64_t, std::string> texts_;  // PTX that has not been parsed
   std::map<int, Stream> streams_;
   Known host_ = std::make_shared<ptx::Knowledge>();
-  uint64_t stuck_events_ = 0;
+  uint64_t stuck_events_ = 0, host_calls_ = 0;
+  bool has_run_ = false;
 };
 
 }  // namespace model

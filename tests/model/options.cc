@@ -82,6 +82,8 @@ void Set(Options& options, const std::string& key, const std::string& value) {
     options.orphans = Orphans(Choice(key, value, {"released", "stuck", "refused"}));
   } else if (key == "seed") {
     options.seed = Integer(key, value, 0, 1LL << 62);
+  } else if (key == "arch") {
+    options.arch = Integer(key, value, 80, 129);
   } else if (key == "driver") {
     options.driver = value == "stub" ? 0 : Integer(key, value, 1, 99999);
   } else if (key == "machine") {

@@ -24,6 +24,7 @@ struct Options {
   Orphans orphans = Orphans::kReleased;
   uint64_t seed = 1;
   int driver = 13000;  // the driver's version; 0 is a stub
+  int arch = 90;       // the GPUs' compute capability, 10 times
   // The number of the machine to which the GPUs belong: processes with the same number share them.
   uint32_t machine = 0;  // set to the process's id unless given
   std::string report;    // a file that gets counts at exit, and each finding

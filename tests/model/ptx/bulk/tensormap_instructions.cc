@@ -75,6 +75,7 @@ void NoteChange(Warp& warp, const Instruction& instruction, uint32_t lanes, cons
   known.order.Learn(change.agent, change.clock);
   world.map_changes[at] = change;
   auto& releases = world.released[at];
+  ++world.releases;
   for (World::Release& release : releases) {
     if (release.agent != warp.agent || release.scope != scope) continue;
     release.known.Join(known);

@@ -78,6 +78,16 @@ bool Advance(Warp& warp, size_t index, const Instruction& instruction, Outcome o
   return true;
 }
 
+// After a poll without success.
+void Stall(Warp& warp, uint64_t events) {
+  // A longer way from the last such poll means that one succeeded in between.
+  constexpr uint32_t kLoopInstructions = 24, kMostPatience = 63;
+  if (warp.since_poll > kLoopInstructions) warp.patience = 0;
+  warp.since_poll = 0;
+  warp.stalled = events + warp.patience;
+  warp.patience = std::min(2 * warp.patience + 1, kMostPatience);
+}
+
 }  // namespace
 
 void World::EndWarp(Warp& warp) {
@@ -128,6 +138,7 @@ void World::RunWarp(Warp& warp, int quantum) {
     instruction.counts.lanes += __builtin_popcount(mask);
     ++counts.instructions;
     ++warp.clock;
+    ++warp.since_poll;
     Outcome outcome = Outcome::kNext;
     if (mask != 0) {
       if (instruction.members >= 0 && mask & ~MembersOf(warp, instruction, mask)) {
@@ -152,7 +163,7 @@ void World::RunWarp(Warp& warp, int quantum) {
     if (warp.fragments.size() > 1) Merge(warp);
     if (outcome == Outcome::kBlocked) return;
     if (outcome == Outcome::kAgain && warp.fragments.size() == 1) {
-      warp.stalled = events;
+      Stall(warp, events);
       return;
     }
   }

@@ -209,7 +209,7 @@ bool World::StepWarp(bool starved) {
   const size_t count = warps_.size(), first = Random(static_cast<uint32_t>(count));
   for (size_t i = 0; i < count; ++i) {
     Warp& warp = *warps_[(first + i) % count];
-    if (warp.done || warp.stalled == events || (any_starves && IsStarved(*warp.cta) != starved) ||
+    if (warp.done || warp.stalled >= events || (any_starves && IsStarved(*warp.cta) != starved) ||
         !Ready(warp))
       continue;
     RunWarp(warp, 1 + static_cast<int>(Random(options.quantum)));

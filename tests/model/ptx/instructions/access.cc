@@ -83,9 +83,19 @@ uint64_t Key(const std::byte* at) { return reinterpret_cast<uint64_t>(at); }
 
 constexpr size_t kMostPolls = 16;  // words that a warp is expected to poll in one loop
 
+// True if the warp has loaded the same value from the address before, and nothing has been released
+// since: to acquire it again teaches nothing.
+bool IsAcquired(const Warp& warp, uint64_t address, uint64_t value) {
+  const auto poll = warp.polls.find(address);
+  return poll != warp.polls.end() && poll->second.value == value &&
+         poll->second.releases == warp.cta->grid->world->releases;
+}
+
 Outcome Load(Warp& warp, const Instruction& instruction, uint32_t mask) {
   const int bytes = Bytes(instruction.type), count = instruction.count;
-  const bool polls = instruction.scope != Scope::kNone && count == 1;
+  const bool polls = instruction.scope != Scope::kNone && count == 1 &&
+                     instruction.operands[0].kind == Operand::kRegister;
+  const bool one_lane = (mask & (mask - 1)) == 0;
   ForLanes(mask, [&](int lane) {
     const uint64_t address = AddressOf(warp, instruction.operands[1], lane);
     const std::byte* const at =
@@ -94,17 +104,20 @@ Outcome Load(Warp& warp, const Instruction& instruction, uint32_t mask) {
       SetElement(warp, Element(instruction.operands[0], i), lane, at + i * bytes, instruction.type);
     }
     if (instruction.scope == Scope::kNone) return;
+    if (polls && one_lane && IsAcquired(warp, address, Target(warp, instruction.operands[0])[lane]))
+      return;
     if (instruction.acquires)
       AcquireAt(warp, lane, Key(at), instruction.scope);
     else
       RelaxedReadAt(warp, lane, Key(at), instruction.scope);
   });
-  if (!polls || instruction.operands[0].kind != Operand::kRegister) return Outcome::kNext;
+  if (!polls) return Outcome::kNext;
   // The same value again, and nothing has happened since: the warp waits for a change.
   const int lane = FirstLane(mask);
   const uint64_t address = AddressOf(warp, instruction.operands[1], lane);
-  const Warp::Poll now = {Target(warp, instruction.operands[0])[lane],
-                          warp.cta->grid->world->events};
+  const World& world = *warp.cta->grid->world;
+  const Warp::Poll now = {Target(warp, instruction.operands[0])[lane], world.events,
+                          world.releases};
   if (warp.polls.size() > kMostPolls) warp.polls.clear();
   const auto [poll, is_new] = warp.polls.try_emplace(address, now);
   const bool again =

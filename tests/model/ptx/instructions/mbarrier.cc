@@ -89,15 +89,27 @@ struct SamePlace {
 std::vector<SamePlace> Places(Warp& warp, const Instruction& instruction, const Operand& address,
                               uint32_t mask) {
   std::vector<SamePlace> places;
+  uint64_t last = 0;
+  SamePlace* last_same = nullptr;
   ForLanes(mask, [&](int lane) {
+    // Usually all lanes have one address.
+    const uint64_t at = AddressOf(warp, address, lane);
+    if (at == last) {
+      SamePlace& same = *last_same;
+      CheckInit(warp, lane, *same.place.cta, same.place.offset, instruction);
+      same.lanes |= 1u << lane;
+      return;
+    }
     const SharedPlace place = Find(warp, instruction, address, lane);
     for (SamePlace& same : places) {
       if (same.place.cta == place.cta && same.place.offset == place.offset) {
         same.lanes |= 1u << lane;
+        last = at, last_same = &same;
         return;
       }
     }
     places.push_back({place, 1u << lane});
+    last = at, last_same = &places.back();
   });
   return places;
 }

@@ -9,6 +9,7 @@ namespace {
 void Put(Warp& warp, uint64_t address, Scope scope, const Knowledge& known) {
   const Cta& cta = *warp.cta;
   auto& releases = cta.grid->world->released[address];
+  ++cta.grid->world->releases;
   for (World::Release& release : releases) {
     if (release.agent == warp.agent && release.scope == scope) {
       release.known.Join(known);

@@ -74,7 +74,11 @@ struct Warp {
   uint32_t live = 0;      // lanes that have not ended
   uint32_t launched = 0;  // lanes that exist
   bool done = false;
-  uint64_t stalled = 0;  // World::events when all its fragments had polled without success
+  // It polls again once World::events is larger. A warp that polls in vain again and again lets
+  // more events pass each time.
+  uint64_t stalled = 0;
+  uint32_t patience = 0;    // events that it lets pass next
+  uint32_t since_poll = 0;  // instructions since the last poll without success
   Wait wait;
 
   // The race check. Lanes that have acquired different things know different things; usually there
@@ -114,7 +118,7 @@ struct Warp {
 
   // The last strong loads, by address: a loop may poll several words.
   struct Poll {
-    uint64_t value, events;  // World::events at the load
+    uint64_t value, events, releases;  // the World's at the load
   };
   std::map<uint64_t, Poll> polls;
 
@@ -308,6 +312,7 @@ class World {
     Knowledge known;
   };
   std::unordered_map<uint64_t, std::vector<Release>> released;
+  uint64_t releases = 0;  // grows with each of them
   // The last change of each tensor map in global memory, by its address (of the host). The agent
   // stands for the change: fence.proxy.tensormap teaches it.
   std::unordered_map<uint64_t, Access> map_changes;
