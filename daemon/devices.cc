@@ -14,8 +14,8 @@ namespace {
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCuda(const DeviceConfig& config) {
 #ifdef AGMM_CUDA
-  return CreateCudaDevice(
-      {config.gpu, config.shared_gpu, [](const std::string& why) { spdlog::error("{}", why); }});
+  return CreateCudaDevice({config.gpu, config.shared_gpu, config.cublaslt_only, config.trace_chunks,
+                           [](const std::string& why) { spdlog::error("{}", why); }});
 #else
   return absl::FailedPreconditionError(
       "this build has no cuda devices; build with the CUDA toolkit (-DAGMM_CUDA=ON), or use kind "

@@ -182,9 +182,12 @@ absl::Status ReadDevice(const config::Device& device, const Section& at, Config*
         "kind", absl::StrFormat("\"%s\" is not a device; use \"cpu\" or \"cuda\"", device.kind()));
   if (cuda && device.threads() != 0)
     return at.Error("threads", "belongs to cpu devices; leave it out");
-  if (!cuda && (device.gpu() != 0 || device.shared_gpu()))
-    return at.Error(device.gpu() != 0 ? "gpu" : "shared_gpu",
-                    "belongs to cuda devices; leave it out");
+  for (const auto& [field, is_set] : {std::pair{"gpu", device.gpu() != 0},
+                                      {"shared_gpu", device.shared_gpu()},
+                                      {"cublaslt_only", device.cublaslt_only()},
+                                      {"trace_chunks", device.trace_chunks()}}) {
+    if (!cuda && is_set) return at.Error(field, "belongs to cuda devices; leave it out");
+  }
   AGMM_RETURN_IF_ERROR(
       at.CheckRange("gpu", device.gpu(), 0, kMaxDevices - 1, "give the number of a GPU"));
   AGMM_RETURN_IF_ERROR(at.CheckRange("threads", device.threads(), 0, kMaxThreads,
@@ -194,8 +197,8 @@ absl::Status ReadDevice(const config::Device& device, const Section& at, Config*
   AGMM_RETURN_IF_ERROR(at.Check("heap", heap.status()));
   if (*heap < 4096)
     return at.Error("heap", absl::StrFormat("%d bytes are less than a page, 4096", *heap));
-  config->devices.push_back(
-      {device.kind(), std::max(1, device.threads()), *heap, device.gpu(), device.shared_gpu()});
+  config->devices.push_back({device.kind(), std::max(1, device.threads()), *heap, device.gpu(),
+                             device.shared_gpu(), device.cublaslt_only(), device.trace_chunks()});
   return absl::OkStatus();
 }
 
@@ -507,7 +510,9 @@ std::string Summary(const Config& config) {
   }
   for (const DeviceConfig& device : config.devices) {
     const std::string part =
-        device.kind == "cuda" ? absl::StrCat("gpu ", device.gpu, device.shared_gpu ? " shared" : "")
+        device.kind == "cuda" ? absl::StrCat("gpu ", device.gpu, device.shared_gpu ? " shared" : "",
+                                             device.cublaslt_only ? ", cuBLASLt only" : "",
+                                             device.trace_chunks ? ", traces chunks" : "")
                               : Counted(device.threads, "thread");
     absl::StrAppendFormat(&text, "device %s: %s, heap %s\n", device.kind, part,
                           FormatBytes(device.heap_bytes));

@@ -26,8 +26,10 @@ struct DeviceConfig {
   std::string kind;  // "cpu" or "cuda"
   int threads = 1;   // of a cpu device
   int64_t heap_bytes = 0;
-  int gpu = 0;              // of a cuda device, its number
-  bool shared_gpu = false;  // other daemons may use it, too
+  int gpu = 0;                 // of a cuda device, its number
+  bool shared_gpu = false;     // other daemons may use it, too
+  bool cublaslt_only = false;  // no kernels of agmm for products
+  bool trace_chunks = false;   // kernels record the times of chunks
 };
 
 // Checked: every index is in range and every required field is set.

@@ -12,7 +12,8 @@ namespace {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(std::shared_ptr<Gpu> gpu) : parts_(std::move(gpu)) {}
+  CudaDevice(std::shared_ptr<Gpu> gpu, const CudaDeviceOptions& options)
+      : parts_(std::move(gpu), options.cublaslt_only, options.trace_chunks) {}
 
   absl::Status Init() {
     AGMM_ASSIGN_OR_RETURN(parts_.queue, CudaQueue::Create(parts_.gpu));
@@ -58,7 +59,7 @@ void SetUpCudaEnvironment() {
 
 absl::StatusOr<std::unique_ptr<Device>> CreateCudaDevice(const CudaDeviceOptions& options) {
   AGMM_ASSIGN_OR_RETURN(auto gpu, Gpu::Open(options.gpu, options.shared, options.on_failure));
-  auto device = std::make_unique<CudaDevice>(std::move(gpu));
+  auto device = std::make_unique<CudaDevice>(std::move(gpu), options);
   AGMM_RETURN_IF_ERROR(device->Init());
   return device;
 }

@@ -15,6 +15,11 @@ struct CudaDeviceOptions {
   // Other processes may use the GPU at the same time: for tests of correctness, because they slow
   // each other down.
   bool shared = false;
+  // cuBLASLt computes all products, also those for which there are kernels.
+  bool cublaslt_only = false;
+  // Kernels record the times of their tiles, so that steps which one kernel computes have times of
+  // their own.
+  bool trace_chunks = false;
   // Called once, on any thread, with the reason why the GPU can no longer be used. If several
   // devices share a GPU, the callback of the first one is called.
   std::function<void(const std::string& why)> on_failure = nullptr;

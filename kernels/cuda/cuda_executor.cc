@@ -22,11 +22,11 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   RankPlan plan = {problem, std::move(schedule), peers};
   AGMM_RETURN_IF_ERROR(plan.CheckPeers());
   AGMM_ASSIGN_OR_RETURN(CudaPeers found, FindPeers(plan));
-  AGMM_ASSIGN_OR_RETURN(prepared_,
-                        CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
-                                             std::move(plan), std::move(found)));
+  AGMM_ASSIGN_OR_RETURN(
+      prepared_, CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
+                                      std::move(plan), std::move(found), device_->trace_chunks));
   for (int i = 0; i < kMaxSubmittedEpochs; ++i) {
-    runs_.push_back(device_->queue->MakeRun(*prepared_));
+    runs_.push_back(device_->queue->MakeRun(*prepared_, i));
     target_.idle.push_back(runs_.back().get());
   }
   target_.rank = prepared_->plan().WorldRank(peers.self);
@@ -53,6 +53,10 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
     AGMM_RETURN_IF_ERROR(gpu->health().given_up());
     peer.gpu = gpu->number();
     peer.reachable = device_->gpu->topology().AreConnected(device_->gpu->number(), peer.gpu);
+    peer.island = gpu->topology().island(peer.gpu);
+    peer.sms = executor->device_->cublaslt_only || gpu->products() == nullptr ? 0 : gpu->sms();
+    peer.tenants = gpu->thread().tenant_count();
+    peer.reaches_all = gpu->topology().ReachesAll(peer.gpu);
     if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));
   }
   return found;
@@ -67,6 +71,10 @@ int64_t CudaExecutor::size_bytes() const {
 
 std::set<std::string> CudaExecutor::device_paths() const {
   return prepared_ == nullptr ? std::set<std::string>() : prepared_->program().paths;
+}
+
+std::set<std::string> CudaExecutor::device_products() const {
+  return prepared_ == nullptr ? std::set<std::string>() : prepared_->program().products;
 }
 
 void CudaExecutor::Run(uint64_t epoch, const Operands& operands, Deadline deadline,

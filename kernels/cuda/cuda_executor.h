@@ -17,9 +17,15 @@ namespace agmm {
 
 // The parts of a device that its executors share.
 struct CudaParts {
-  explicit CudaParts(std::shared_ptr<Gpu> gpu) : gpu(gpu), streams(gpu), staging(std::move(gpu)) {}
+  CudaParts(std::shared_ptr<Gpu> gpu, bool cublaslt_only, bool trace_chunks)
+      : gpu(gpu),
+        cublaslt_only(cublaslt_only),
+        trace_chunks(trace_chunks),
+        streams(gpu),
+        staging(std::move(gpu)) {}
 
   const std::shared_ptr<Gpu> gpu;
+  const bool cublaslt_only, trace_chunks;  // as CudaDeviceOptions
   RankStreams streams;
   Staging staging;
   std::unique_ptr<CudaQueue> queue;  // last, because its thread uses all of the above
@@ -37,6 +43,7 @@ class CudaExecutor final : public EventExecutor {
                        const Peers& peers) override;
   int64_t size_bytes() const override;
   std::set<std::string> device_paths() const override;
+  std::set<std::string> device_products() const override;
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline, DoneCallback done) override;
   void Signal(int index, uint64_t epoch) override { Recorded(index, epoch, nullptr); }
   // Does nothing when no epoch is running or queued: an epoch that has ended stays as it ended.
@@ -46,6 +53,7 @@ class CudaExecutor final : public EventExecutor {
   }
 
   void Recorded(int index, uint64_t epoch, CUevent event) override;
+  CUdeviceptr PolledSlot(int index) const override { return prepared_->PolledSlot(index); }
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
 
  private:

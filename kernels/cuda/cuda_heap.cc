@@ -33,15 +33,9 @@ absl::StatusOr<std::unique_ptr<CudaHeap>> CudaHeap::Create(std::shared_ptr<Gpu> 
 }
 
 absl::Status CudaHeap::Map() {
-  CUmemAllocationProp kind = {};
-  kind.type = CU_MEM_ALLOCATION_TYPE_PINNED;
-  kind.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  kind.location.id = gpu_->device();
-  size_t page = 0, free = 0, total = 0;
-  AGMM_CUDA_RETURN(*gpu_, cuMemGetAllocationGranularity, &page, &kind,
-                   CU_MEM_ALLOC_GRANULARITY_RECOMMENDED);
+  AGMM_ASSIGN_OR_RETURN(const int64_t page, MappedBytes::PageBytes(gpu_));
+  size_t free = 0, total = 0;
   AGMM_CUDA_RETURN(*gpu_, cuMemGetInfo, &free, &total);
-  mapped_bytes_ = RoundUp(size_bytes_, static_cast<int64_t>(page));
   // Includes ranks whose heaps already exist, because they use their reserve later.
   const int64_t reserve = gpu_->thread().tenant_count() * kReserveBytes;
   const auto too_large = [&] {
@@ -52,27 +46,10 @@ absl::Status CudaHeap::Map() {
         FormatBytes(size_bytes_), gpu_->where(), FormatBytes(free), FormatBytes(total),
         FormatBytes(reserve), FormatBytes(kReserveBytes)));
   };
-  if (mapped_bytes_ > static_cast<int64_t>(free) - reserve) return too_large();
-  AGMM_CUDA_RETURN(*gpu_, cuMemAddressReserve, &address_, mapped_bytes_, page, 0, 0);
-  const CUresult made = gpu_->driver().cuMemCreate(&memory_, mapped_bytes_, &kind, 0);
-  if (made == CUDA_ERROR_OUT_OF_MEMORY) return too_large();
-  AGMM_RETURN_IF_ERROR(gpu_->Check(made, "cuMemCreate"));
-  created_ = true;
-  AGMM_CUDA_RETURN(*gpu_, cuMemMap, address_, mapped_bytes_, 0, memory_, 0);
-  mapped_ = true;
-  return MapFor(*gpu_);
-}
-
-absl::Status CudaHeap::MapFor(const Gpu& gpu) {
-  std::lock_guard lock(map_mutex_);
-  if (mapped_for_.count(gpu.number()) > 0) return absl::OkStatus();
-  const OnGpu here(*gpu_);
-  CUmemAccessDesc right = {};
-  right.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
-  right.location.id = gpu.device();
-  right.flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
-  AGMM_CUDA_RETURN(*gpu_, cuMemSetAccess, address_, mapped_bytes_, &right, 1);
-  mapped_for_.insert(gpu.number());
+  if (RoundUp(size_bytes_, page) > static_cast<int64_t>(free) - reserve) return too_large();
+  absl::StatusOr<std::unique_ptr<MappedBytes>> made = MappedBytes::Create(gpu_, size_bytes_);
+  if (absl::IsResourceExhausted(made.status())) return too_large();
+  AGMM_ASSIGN_OR_RETURN(memory_, std::move(made));
   return absl::OkStatus();
 }
 
@@ -86,14 +63,6 @@ absl::Status CudaHeap::MakeChunks() {
   AGMM_ASSIGN_OR_RETURN(fill_stream_, GpuStream::Create(gpu_));
   AGMM_ASSIGN_OR_RETURN(filled_, events_.Make());
   return absl::OkStatus();
-}
-
-CudaHeap::~CudaHeap() {
-  if (!gpu_->health().given_up().ok()) return;
-  const OnGpu here(*gpu_);
-  if (mapped_) gpu_->driver().cuMemUnmap(address_, mapped_bytes_);
-  if (created_) gpu_->driver().cuMemRelease(memory_);
-  if (address_ != 0) gpu_->driver().cuMemAddressFree(address_, mapped_bytes_);
 }
 
 std::vector<CudaHeap::Piece> CudaHeap::Cut(const HeapRows& rows) {
@@ -111,7 +80,7 @@ std::vector<CudaHeap::Piece> CudaHeap::Cut(const HeapRows& rows) {
 }
 
 RowsEnd CudaHeap::EndAt(const HeapRows& rows, const Piece& piece) const {
-  return {address_ + rows.offset_bytes + piece.row * rows.pitch_bytes + piece.begin, nullptr,
+  return {address() + rows.offset_bytes + piece.row * rows.pitch_bytes + piece.begin, nullptr,
           rows.pitch_bytes};
 }
 
@@ -184,7 +153,7 @@ absl::Status CudaHeap::Fill(const HeapRows& to, const FillSpec& fill, DType dtyp
   const int64_t at_once = std::max<int64_t>(1, kFillElements / std::max<int64_t>(1, work.cols));
   for (int64_t row = 0; row < to.rows; row += at_once) {
     if (stop()) return absl::CancelledError("the fill was stopped");
-    work.to = {reinterpret_cast<void*>(address_ + to.offset_bytes + row * to.pitch_bytes),
+    work.to = {reinterpret_cast<void*>(address() + to.offset_bytes + row * to.pitch_bytes),
                to.pitch_bytes, dtype};
     work.rows = std::min(at_once, to.rows - row);
     work.first_index = first_index + row * index_stride;

@@ -7,11 +7,11 @@
 #include <array>
 #include <memory>
 #include <mutex>
-#include <set>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/cuda/gpu.h"
+#include "kernels/cuda/mapped_bytes.h"
 #include "kernels/cuda/pinned.h"
 #include "kernels/cuda/row_copy.h"
 #include "kernels/cuda/streams.h"
@@ -25,8 +25,8 @@ class CudaHeap final : public Heap {
   // requested, free, total and reserved bytes, if the GPU has less memory.
   static absl::StatusOr<std::unique_ptr<CudaHeap>> Create(std::shared_ptr<Gpu> gpu,
                                                           int64_t size_bytes);
-  // Requires that nothing uses the heap. Does not free the memory of a GPU that is given up.
-  ~CudaHeap() override;
+  // Requires that nothing uses the heap.
+  ~CudaHeap() override = default;
   CudaHeap(const CudaHeap&) = delete;
   CudaHeap& operator=(const CudaHeap&) = delete;
 
@@ -38,9 +38,9 @@ class CudaHeap final : public Heap {
                     int64_t index_stride, absl::FunctionRef<bool()> stop) override;
   int fd() const override { return -1; }
 
-  CUdeviceptr address() const { return address_; }
-  // Lets `gpu`, which has peer access, load and store the heap. Thread-safe.
-  absl::Status MapFor(const Gpu& gpu);
+  CUdeviceptr address() const { return memory_->address(); }
+  // As MappedBytes::MapFor.
+  absl::Status MapFor(const Gpu& gpu) { return memory_->MapFor(gpu); }
 
  private:
   // A piece of pinned memory, and the end of the copy that uses it.
@@ -64,12 +64,7 @@ class CudaHeap final : public Heap {
 
   const std::shared_ptr<Gpu> gpu_;
   const int64_t size_bytes_;
-  int64_t mapped_bytes_ = 0;  // the size in whole pages of the GPU
-  CUdeviceptr address_ = 0;
-  CUmemGenericAllocationHandle memory_ = 0;
-  bool created_ = false, mapped_ = false;
-  std::mutex map_mutex_;
-  std::set<int> mapped_for_;  // numbers of GPUs
+  std::unique_ptr<MappedBytes> memory_;
 
   GpuEvents events_;
   std::mutex mutex_;  // one Write or Read at a time uses the stream and the chunks

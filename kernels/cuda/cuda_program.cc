@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
@@ -34,7 +35,14 @@ class CudaLowering {
     program_.slots = lowered.slots;
     program_.chip_bytes.resize(lowered.lanes.size(), 0);
     program_.multiplies.resize(lowered.lanes.size(), false);
-    program_.lanes = std::move(lowered.lanes);
+    std::string not_carried;
+    const std::vector<KernelSteps> kernels = FindKernelSteps(plan_, peers_, &not_carried);
+    kernels_ = kernels[plan_.peers.self];
+    LaunchUnits launch = MakeLaunchUnits(plan_, lowered, peers_, kernels);
+    program_.units = std::move(launch.units);
+    program_.lanes = std::move(launch.lanes);
+    program_.unit_of_step = std::move(launch.unit_of_step);
+    program_.polled = std::move(launch.polled);
     program_.relays = RelayLanes(plan_.steps(), plan_.peers.self);
     for (LoweredStep& from : lowered.steps) {
       CudaStep step{std::move(static_cast<StepEdges&>(from)), {}};
@@ -44,6 +52,7 @@ class CudaLowering {
       program_.steps.push_back(std::move(step));
     }
     FindBegins();
+    DescribeProducts(not_carried);
     return std::move(program_);
   }
 
@@ -72,7 +81,7 @@ class CudaLowering {
     AGMM_RETURN_IF_ERROR(Reach(multiply.b));
     if (multiply.has_acc) AGMM_RETURN_IF_ERROR(Reach(multiply.acc));
     if (multiply.finish) AGMM_RETURN_IF_ERROR(Reach(multiply.out));
-    PlaceSum(&multiply);
+    if (!kernels_.computed[program_.steps.size()]) PlaceSum(&multiply);
     ProductShape& shape = multiply.shape;
     shape.m = multiply.rows;
     shape.n = multiply.n;
@@ -147,10 +156,21 @@ class CudaLowering {
       return wait.lag == 0 && raised != lane_of_slot.end() && !program_.relays[raised->second];
     };
     for (size_t lane = 0; lane < program_.lanes.size(); ++lane) {
-      const std::vector<int>& steps = program_.lanes[lane];
-      program_.begins.push_back(!program_.relays[lane] && !steps.empty() &&
-                                absl::c_none_of(program_.steps[steps[0]].waits, is_behind_it));
+      const std::vector<int>& units = program_.lanes[lane];
+      program_.begins.push_back(!program_.relays[lane] && !units.empty() &&
+                                absl::c_none_of(program_.units[units[0]].events, is_behind_it));
     }
+  }
+
+  void DescribeProducts(const std::string& not_carried) {
+    for (const LaunchUnit& unit : program_.units) {
+      if (unit.product.has_value()) program_.products.insert(unit.product->config.kernel);
+    }
+    for (const std::string& why : kernels_.refused) {
+      if (!why.empty()) program_.products.insert(absl::StrCat("cuBLASLt: ", why));
+    }
+    if (!not_carried.empty())
+      program_.products.insert(absl::StrCat("copied, not carried: ", not_carried));
   }
 
   // Records the kind of path between this rank and `place`.
@@ -185,6 +205,7 @@ class CudaLowering {
 
   const RankPlan& plan_;
   const std::vector<CudaPeer>& peers_;
+  KernelSteps kernels_;
   CudaProgram program_;
 };
 
@@ -213,6 +234,16 @@ int64_t SizeBytes(const CudaProgram& program) {
       add(reduce->from);
   }
   for (const std::vector<int>& lane : program.lanes) add(lane);
+  add(program.unit_of_step);
+  add(program.units);
+  for (const LaunchUnit& unit : program.units) {
+    add(unit.steps);
+    add(unit.waits);
+    add(unit.events);
+    if (!unit.product.has_value()) continue;
+    add(unit.product->blocks);
+    add(unit.product->pieces);
+  }
   return bytes;
 }
 

@@ -11,17 +11,12 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "kernels/cuda/cuda_peer.h"
 #include "kernels/cuda/gemm.h"
+#include "kernels/cuda/launch_units.h"
 #include "kernels/device/lower.h"
 
 namespace agmm {
-
-// A rank's memory as another rank of its node sees it.
-struct CudaPeer {
-  CUdeviceptr heap = 0;  // 0: on another node
-  int gpu = 0;
-  bool reachable = false;  // loads and stores work; else copied through pinned memory
-};
 
 struct CudaCopy : CopyOp {
   enum class Way {
@@ -60,7 +55,10 @@ struct CudaStep : StepEdges {
 
 struct CudaProgram {
   std::vector<CudaStep> steps;
-  std::vector<std::vector<int>> lanes;  // step indices in order
+  std::vector<LaunchUnit> units;
+  std::vector<std::vector<int>> lanes;  // units in order
+  std::vector<int> unit_of_step;        // of a carried transfer: that of its carrier
+  std::vector<bool> polled;             // by slot: a kernel waits for it in the GPU's memory
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane
   std::vector<bool> relays;             // by lane; see RelayLanes
@@ -71,7 +69,8 @@ struct CudaProgram {
   // Time of an epoch's work, step by step at 1 TFLOP/s and 1 GB/s, so a bound for any GPU.
   int64_t longest_ns = 0;
   int slots = 0;
-  std::set<std::string> paths;  // as Executor::device_paths
+  std::set<std::string> paths;     // as Executor::device_paths
+  std::set<std::string> products;  // as Executor::device_products
 };
 
 int64_t SizeBytes(const CudaProgram& program);

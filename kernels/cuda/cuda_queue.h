@@ -29,9 +29,9 @@ class CudaQueue final : public GpuTenant {
   // Requires an empty queue.
   ~CudaQueue() override;
 
-  // Returns a run for epochs of `prepared`, which outlives it.
-  std::unique_ptr<CudaRun> MakeRun(const CudaPrepared& prepared) const {
-    return std::make_unique<CudaRun>(prepared, *clock_, inbox_);
+  // Returns a run for epochs of `prepared`, which outlives it, with words of this number.
+  std::unique_ptr<CudaRun> MakeRun(const CudaPrepared& prepared, int words) const {
+    return std::make_unique<CudaRun>(prepared, words, *clock_, inbox_);
   }
   void Push(CudaEpochs::Launch launch);
   // As Executor::Cancel and Executor::Observe.

@@ -10,6 +10,7 @@
 #include "kernels/base/failpoint.h"
 #include "kernels/base/malloc_bytes.h"
 #include "kernels/base/status.h"
+#include "kernels/cuda/product_work.h"
 
 namespace agmm {
 namespace {
@@ -22,7 +23,7 @@ constexpr int64_t kLostGraceNs = 2'000'000'000, kGraceNs = 10'000'000'000;
 
 }  // namespace
 
-CudaRun::CudaRun(const CudaPrepared& prepared, const GpuClock& clock,
+CudaRun::CudaRun(const CudaPrepared& prepared, int words, const GpuClock& clock,
                  std::shared_ptr<GpuInbox> inbox)
     : EpochRun(prepared.plan(), prepared.slots()),
       prepared_(prepared),
@@ -30,9 +31,10 @@ CudaRun::CudaRun(const CudaPrepared& prepared, const GpuClock& clock,
       gpu_(prepared.gpu()),
       clock_(clock),
       work_(prepared, operands_),
+      words_(prepared.words(words)),
       inbox_(std::move(inbox)),
       lanes_(program_.lanes.size()),
-      submitted_(program_.steps.size()) {}
+      submitted_(program_.units.size()) {}
 
 int64_t CudaRun::size_bytes() const {
   // libstdc++ allocates room for an empty deque.
@@ -56,15 +58,44 @@ void CudaRun::Begin(uint64_t epoch, const Operands& operands, CUevent after) {
   }
   staged_.clear();
   arriving_.clear();
-  submitted_.assign(program_.steps.size(), false);
+  submitted_.assign(program_.units.size(), false);
   alone_ns_ = allowed_ns_ = 0;
   stuck_ = absl::OkStatus();
-  if (!status.ok()) Fail(std::move(status));
+  words_.Begin(epoch);
+  if (status.ok()) {
+    Promise();
+  } else {
+    Fail(std::move(status));
+  }
 }
 
-int CudaRun::NextStep(const Lane& lane) const {
-  const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
-  return lane.position < steps.size() ? steps[lane.position] : -1;
+const LaunchUnit* CudaRun::NextUnit(const Lane& lane) const {
+  const std::vector<int>& units = program_.lanes[IndexOf(lane)];
+  return lane.position < units.size() ? &program_.units[units[lane.position]] : nullptr;
+}
+
+template <typename Visit>
+void CudaRun::ForEachStep(const LaunchUnit& unit, const Visit& visit) {
+  for (const int step : unit.steps) visit(step);
+  if (!unit.product.has_value()) return;
+  for (const ProductPiece& piece : unit.product->pieces) {
+    for (const int send : piece.sends) visit(send);
+  }
+}
+
+bool CudaRun::IsCarried(int step, size_t part) const {
+  const LaunchUnit& unit = prepared_.UnitOf(step);
+  return part == 0 && unit.product.has_value() && program_.steps[step].copy() != nullptr;
+}
+
+void CudaRun::Promise() {
+  for (const LaunchUnit& unit : program_.units) {
+    ForEachStep(unit, [&](int step) {
+      if (!IsCarried(step, 0)) return;
+      const Signalled& signal = program_.steps[step].signals[0];
+      static_cast<EventExecutor*>(signal.executor)->Recorded(signal.slot, epoch_, nullptr);
+    });
+  }
 }
 
 std::byte* CudaRun::StagedFor(int index) const {
@@ -83,21 +114,34 @@ bool CudaRun::TakeStaging(int index) {
   return true;
 }
 
+bool CudaRun::MaySubmit(const LaunchUnit& unit) const {
+  if (!MayBegin(unit.waits)) return false;
+  if (!unit.product.has_value() || !unit.product->awaits_kernels) return true;
+  // Steps of other lanes may be in front of the work for which this kernel waits, so they go first.
+  return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
+    return static_cast<int>(IndexOf(lane)) == unit.lane || NextUnit(lane) == nullptr;
+  });
+}
+
 bool CudaRun::Submit() {
   bool progressed = false;
   for (Lane& lane : lanes_) {
-    for (int step = NextStep(lane); step >= 0 && !failed(); step = NextStep(lane)) {
-      if (!MayBegin(program_.steps[step].waits) || !TakeStaging(step)) break;
+    for (const LaunchUnit* unit = NextUnit(lane); unit != nullptr && !failed();
+         unit = NextUnit(lane)) {
+      if (!MaySubmit(*unit) || !TakeStaging(unit->steps[0])) break;
       if (const auto delay = RandomDelay()) absl::SleepFor(*delay);
-      absl::Status status = SubmitStep(step);
-      // Recorded or not, the GPU may have part of the step.
-      lane.tail = EventsOf(step).end;
+      absl::Status status = SubmitUnit(*unit);
+      const int index = static_cast<int>(IndexOf(*unit));
+      // Recorded or not, the GPU may have part of the unit.
+      lane.tail = EventsOf(index).end;
       if (!status.ok()) {
-        RecordAnyway(gpu_, lane.tail, prepared_.stream(program_.steps[step].lane));
-        Fail(Annotate(status, plan_.StepName(step)));
+        RecordAnyway(gpu_, lane.tail, prepared_.stream(unit->lane));
+        Fail(Annotate(status, plan_.StepName(unit->steps[0])));
         return true;
       }
-      if (program_.steps[step].has_messages()) lane.messages.push_back(step);
+      bool has_messages = false;
+      ForEachStep(*unit, [&](int step) { has_messages |= program_.steps[step].has_messages(); });
+      if (has_messages) lane.messages.push_back(index);
       ++lane.position;
       lane.since_ns = MonotonicNanos();
       progressed = true;
@@ -106,14 +150,14 @@ bool CudaRun::Submit() {
   return progressed;
 }
 
-bool CudaRun::has_steps() const {
+bool CudaRun::has_units() const {
   return !failed() && std::any_of(lanes_.begin(), lanes_.end(),
-                                  [&](const Lane& lane) { return NextStep(lane) >= 0; });
+                                  [&](const Lane& lane) { return NextUnit(lane) != nullptr; });
 }
 
 bool CudaRun::Advance(CUstream order, CUevent end) {
   const bool submitted = Submit();
-  if (has_steps()) return submitted;
+  if (has_units()) return submitted;
   phase_ = Phase::kDraining;
   if (absl::Status status = RecordEnd(order, end); !status.ok()) {
     Fail(std::move(status));
@@ -123,25 +167,54 @@ bool CudaRun::Advance(CUstream order, CUevent end) {
   return true;
 }
 
-absl::Status CudaRun::SubmitStep(int index) {
-  const CudaStep& step = program_.steps[index];
-  const CUstream stream = prepared_.stream(step.lane);
-  if (after_ != nullptr && lanes_[step.lane].tail == nullptr && program_.begins[step.lane])
+absl::Status CudaRun::SubmitUnit(const LaunchUnit& unit) {
+  const CUstream stream = prepared_.stream(unit.lane);
+  if (after_ != nullptr && lanes_[unit.lane].tail == nullptr && program_.begins[unit.lane])
     AGMM_CUDA_RETURN(gpu_, cuStreamWaitEvent, stream, after_, CU_EVENT_WAIT_DEFAULT);
-  for (const Wait& wait : step.waits) {
+  for (const Wait& wait : unit.events) {
     if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;
     const CUevent event = prepared_.slots().EventOf(wait, epoch_);
     if (event == nullptr) continue;
     AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, event));
   }
-  const CudaPrepared::StepEvents& events = EventsOf(index);
+  const int index = static_cast<int>(IndexOf(unit));
+  const CudaPrepared::UnitEvents& events = EventsOf(index);
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.begin, stream);
-  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));
+  AGMM_RETURN_IF_ERROR(PutUnit(unit));
   AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);
   submitted_[index] = true;
-  for (const CudaPrepared::Through& half : prepared_.through(index))
-    AGMM_RETURN_IF_ERROR(Arrive(index, half));
-  Raise(index);
+  for (const int step : unit.steps) {
+    for (const CudaPrepared::Through& half : prepared_.through(step))
+      AGMM_RETURN_IF_ERROR(Arrive(step, half));
+  }
+  ForEachStep(unit, [&](int step) { Raise(step); });
+  return absl::OkStatus();
+}
+
+absl::Status CudaRun::PutUnit(const LaunchUnit& unit) {
+  if (unit.product.has_value()) {
+    const int index = static_cast<int>(IndexOf(unit));
+    AGMM_RETURN_IF_ERROR(
+        PutProducts(prepared_, unit, epoch_, operands_, words_, prepared_.trace(index, epoch_)));
+  } else {
+    AGMM_RETURN_IF_ERROR(work_.Put(unit.steps[0], StagedFor(unit.steps[0])));
+  }
+  absl::Status status;
+  ForEachStep(unit, [&](int step) {
+    for (size_t part = 0; part < program_.steps[step].signals.size(); ++part) {
+      if (IsCarried(step, part) || program_.steps[step].goes(part, Way::kThrough)) continue;
+      status.Update(StoreSlot(gpu_, step, part, prepared_.stream(unit.lane)));
+    }
+  });
+  return status;
+}
+
+absl::Status CudaRun::StoreSlot(Gpu& gpu, int step, size_t part, CUstream stream) const {
+  const Signalled& signal = program_.steps[step].signals[part];
+  if (signal.executor == nullptr) return absl::OkStatus();
+  const CUdeviceptr slot = static_cast<EventExecutor*>(signal.executor)->PolledSlot(signal.slot);
+  if (slot == 0) return absl::OkStatus();
+  AGMM_CUDA_RETURN(gpu, cuMemcpyHtoDAsync, slot, words_.epoch(), sizeof(uint64_t), stream);
   return absl::OkStatus();
 }
 
@@ -157,8 +230,9 @@ absl::Status CudaRun::Arrive(int index, const CudaPrepared::Through& half) {
   const OnGpu there(target);
   const CUevent arrived = half.arrived[epoch_ % kEventSets];
   const CUstream stream = half.stream->get();
-  AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, EventsOf(index).end));
+  AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, EventsOf(program_.unit_of_step[index]).end));
   absl::Status status = work_.PutHalf(index, half, StagedFor(index));
+  if (status.ok()) status = StoreSlot(target, index, half.to, stream);
   if (status.ok())
     status = target.Check(target.driver().cuEventRecord(arrived, stream), "cuEventRecord");
   // A part of it may have been submitted all the same.
@@ -171,8 +245,8 @@ void CudaRun::Raise(int index) {
   const CudaStep& step = program_.steps[index];
   for (size_t part = 0; part < step.signals.size(); ++part) {
     const Signalled& signal = step.signals[part];
-    if (signal.executor == nullptr) continue;
-    CUevent event = EventsOf(index).end;
+    if (signal.executor == nullptr || IsCarried(index, part)) continue;
+    CUevent event = EventsOf(program_.unit_of_step[index]).end;
     if (step.goes(part, Way::kThrough)) {
       for (const CudaPrepared::Through& half : prepared_.through(index))
         if (half.to == static_cast<int>(part)) event = half.arrived[epoch_ % kEventSets];
@@ -204,9 +278,9 @@ bool CudaRun::HasArrived(const Arriving& arriving) {
   return Done(*arriving.gpu, arriving.event);
 }
 
-bool CudaRun::IsAtWork(int step) const {
-  return submitted_[step] && gpu_.health().lost().ok() &&
-         gpu_.driver().cuEventQuery(EventsOf(step).end) == CUDA_ERROR_NOT_READY;
+bool CudaRun::IsAtWork(int unit) const {
+  return submitted_[unit] && gpu_.health().lost().ok() &&
+         gpu_.driver().cuEventQuery(EventsOf(unit).end) == CUDA_ERROR_NOT_READY;
 }
 
 bool CudaRun::Poll() {
@@ -214,7 +288,7 @@ bool CudaRun::Poll() {
   if (absl::Status lost = prepared_.LostGpu(); !lost.ok()) Fail(std::move(lost));
   for (Lane& lane : lanes_) {
     while (!lane.messages.empty() && Done(EventsOf(lane.messages.front()).end)) {
-      SendAll(lane.messages.front());
+      ForEachStep(program_.units[lane.messages.front()], [&](int step) { SendAll(step); });
       lane.messages.pop_front();
       progressed = true;
     }
@@ -312,18 +386,43 @@ void CudaRun::Abandon(const absl::Status& why) {
 }
 
 std::vector<StepTime> CudaRun::Times() const {
-  std::vector<StepTime> times(submitted_.size());
+  std::vector<StepTime> times(program_.steps.size());
   const int64_t now_ns = MonotonicNanos();
   const auto at = [&](CUevent event) {
     const int64_t ns = clock_.HostNanos(event);
     return ns == 0 ? 0 : std::clamp(ns, report_.start_ns, now_ns);
   };
-  for (size_t step = 0; step < submitted_.size(); ++step) {
-    if (!submitted_[step]) continue;
-    const CudaPrepared::StepEvents& events = EventsOf(static_cast<int>(step));
-    times[step] = {at(events.begin), at(events.end)};
+  for (size_t index = 0; index < submitted_.size(); ++index) {
+    if (!submitted_[index]) continue;
+    const CudaPrepared::UnitEvents& events = EventsOf(static_cast<int>(index));
+    const StepTime time = {at(events.begin), at(events.end)};
+    ForEachStep(program_.units[index], [&](int step) { times[step] = time; });
+    TimesOfBlocks(static_cast<int>(index), time, &times);
   }
   return times;
+}
+
+void CudaRun::TimesOfBlocks(int index, const StepTime& whole, std::vector<StepTime>* times) const {
+  const sm90::TileTrace* const trace = prepared_.trace(index, epoch_);
+  if (trace == nullptr || whole.start_ns == 0) return;
+  const ProductLaunch& launch = *program_.units[index].product;
+  const std::vector<BlockTime> blocks = BlockTimes(launch, trace);
+  // The GPU's clock, tied to that of the host by the event at the unit's begin.
+  uint64_t first = ~uint64_t{0};
+  for (const BlockTime& block : blocks) {
+    if (block.start_ns > 0) first = std::min(first, block.start_ns);
+  }
+  const auto at = [&](uint64_t ns) {
+    return ns == 0 ? 0 : whole.start_ns + static_cast<int64_t>(ns - first);
+  };
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const StepTime time = {at(blocks[i].start_ns), at(blocks[i].end_ns)};
+    const ProductBlock& block = launch.blocks[i];
+    for (int piece = block.first_piece; piece < block.first_piece + block.pieces; ++piece) {
+      (*times)[launch.pieces[piece].step] = time;
+      for (const int send : launch.pieces[piece].sends) (*times)[send] = time;
+    }
+  }
 }
 
 const EpochReport& CudaRun::Close() {
@@ -341,20 +440,51 @@ const EpochReport& CudaRun::Close() {
 std::vector<LaneState> CudaRun::Lanes() const {
   std::vector<LaneState> states;
   for (const Lane& lane : lanes_) {
-    const std::vector<int>& steps = program_.lanes[IndexOf(lane)];
-    // A stream's steps end in their order.
-    const auto submitted = steps.begin() + lane.position;
+    const std::vector<int>& units = program_.lanes[IndexOf(lane)];
+    // A stream's units end in their order.
+    const auto submitted = units.begin() + lane.position;
     const auto at_work =
-        std::partition_point(steps.begin(), submitted, [&](int step) { return !IsAtWork(step); });
-    if (at_work == steps.end()) continue;
+        std::partition_point(units.begin(), submitted, [&](int unit) { return !IsAtWork(unit); });
+    if (at_work == units.end()) continue;
+    const LaunchUnit& unit = program_.units[*at_work];
     LaneState& state = states.emplace_back();
-    state.step = *at_work;
+    state.step = unit.steps[0];
     state.since_ns = lane.since_ns;
-    if (at_work != submitted) continue;
-    state.missing = Missing(program_.steps[state.step].waits);
+    if (at_work != submitted) {
+      DescribeAtWork(unit, &state);
+      continue;
+    }
+    state.missing = Missing(unit.waits);
     state.ready = state.missing.empty();
   }
   return states;
+}
+
+void CudaRun::DescribeAtWork(const LaunchUnit& unit, LaneState* state) const {
+  if (!unit.product.has_value()) return;
+  const ProductLaunch& launch = *unit.product;
+  const auto waits_for = [&](const ProductPiece& piece, int slot) {
+    state->step = piece.step;
+    state->missing = {{{plan_.peers.self, slot}}};
+  };
+  const sm90::TileTrace* const trace = prepared_.trace(static_cast<int>(IndexOf(unit)), epoch_);
+  if (trace != nullptr) {
+    const std::vector<BlockTime> blocks = BlockTimes(launch, trace);
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      const ProductPiece& piece = launch.pieces[launch.blocks[i].first_piece];
+      if (!blocks[i].waits || piece.slots.empty()) continue;
+      return waits_for(piece, piece.slots[0]);
+    }
+  }
+  // Without a trace, only the ends of copies are known.
+  for (const ProductPiece& piece : launch.pieces) {
+    for (const int slot : piece.slots) {
+      const Wait wait = {{plan_.peers.self, slot}};
+      const CUevent event = prepared_.slots().EventOf(wait, epoch_);
+      if (event == nullptr || gpu_.driver().cuEventQuery(event) != CUDA_ERROR_NOT_READY) continue;
+      return waits_for(piece, slot);
+    }
+  }
 }
 
 }  // namespace agmm

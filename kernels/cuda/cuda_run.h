@@ -31,8 +31,9 @@ class CudaRun final : public EpochRun {
   };
 
   // The plan and the clock outlive the run; the inbox, to which the ends of sends go, lives as long
-  // as a send has it.
-  CudaRun(const CudaPrepared& prepared, const GpuClock& clock, std::shared_ptr<GpuInbox> inbox);
+  // as a send has it. `words`: the number of the run's words of the host.
+  CudaRun(const CudaPrepared& prepared, int words, const GpuClock& clock,
+          std::shared_ptr<GpuInbox> inbox);
 
   // Returns the memory of the run between epochs.
   int64_t size_bytes() const;
@@ -64,10 +65,10 @@ class CudaRun final : public EpochRun {
 
  private:
   struct Lane {
-    size_t position = 0;       // into CudaProgram::lanes: the step to submit next
+    size_t position = 0;       // into CudaProgram::lanes: the unit to submit next
     int64_t since_ns = 0;      // the time at which it reached this position
-    CUevent tail = nullptr;    // after the last submitted step
-    std::deque<int> messages;  // submitted steps with messages to send, in their order
+    CUevent tail = nullptr;    // after the last submitted unit
+    std::deque<int> messages;  // submitted units with messages to send, in their order
   };
   // Pinned bytes of a copy.
   struct Staged {
@@ -83,20 +84,32 @@ class CudaRun final : public EpochRun {
 
   size_t IndexOf(const Lane& lane) const { return &lane - lanes_.data(); }
   bool IsRelay(const Lane& lane) const { return program_.relays[IndexOf(lane)]; }
-  int NextStep(const Lane& lane) const;  // -1 after the last
-  // Submits ready steps; returns true if any were submitted.
+  const LaunchUnit* NextUnit(const Lane& lane) const;  // null after the last
+  size_t IndexOf(const LaunchUnit& unit) const { return &unit - program_.units.data(); }
+  // Submits ready units; returns true if any were submitted.
   bool Submit();
-  // Returns true if a step is left that may be submitted.
-  bool has_steps() const;
+  bool MaySubmit(const LaunchUnit& unit) const;
+  // Returns true if a unit is left that may be submitted.
+  bool has_units() const;
+  // Calls visit(step) for each step of the unit, and each transfer that it carries.
+  template <typename Visit>
+  static void ForEachStep(const LaunchUnit& unit, const Visit& visit);
+  // Tells the receivers of carried transfers that a kernel will send them.
+  void Promise();
   bool TakeStaging(int step);
   std::byte* StagedFor(int step) const;  // null if it needs none
-  absl::Status SubmitStep(int step);
+  absl::Status SubmitUnit(const LaunchUnit& unit);
+  absl::Status PutUnit(const LaunchUnit& unit);
+  // Queues a copy of the epoch's number to the slot that signals[part] of the step raises, if a
+  // kernel waits for it.
+  absl::Status StoreSlot(Gpu& gpu, int step, size_t part, CUstream stream) const;
   absl::Status Arrive(int step, const CudaPrepared::Through& half);
   // Records the event after a failed call, which may have submitted work.
   void RecordAnyway(Gpu& gpu, CUevent event, CUstream stream);
   absl::Status RecordEnd(CUstream order, CUevent end);
   // Raises the step's slots on this node.
   void Raise(int step);
+  bool IsCarried(int step, size_t part) const;
   // Sends the step's messages. Requires that its work on the GPU is over.
   void SendAll(int step);
   void Send(int step, int part, bool push, const Rows& rows);
@@ -107,13 +120,20 @@ class CudaRun final : public EpochRun {
   bool Done(CUevent event) { return Done(gpu_, event); }
   bool Done(Gpu& gpu, CUevent event);
   bool HasArrived(const Arriving& arriving);
-  // True if the step was submitted and the GPU has not ended it.
-  bool IsAtWork(int step) const;
+  // True if the unit was submitted and the GPU has not ended it.
+  bool IsAtWork(int unit) const;
+  // The times of a unit that one kernel computes, block by block, if they are traced. `whole`: of
+  // the unit.
+  void TimesOfBlocks(int unit, const StepTime& whole, std::vector<StepTime>* times) const;
+  // The state of a lane whose unit is at work: the slot for which its kernel waits, if any is
+  // known.
+  void DescribeAtWork(const LaunchUnit& unit, LaneState* state) const;
   // Returns true if no submitted work runs any more.
   bool IsIdle();
-  const CudaPrepared::StepEvents& EventsOf(int step) const {
-    return prepared_.events(step, epoch_);
+  const CudaPrepared::UnitEvents& EventsOf(int unit) const {
+    return prepared_.events(unit, epoch_);
   }
+  void OnFailure() override { words_.Abort(); }
   std::vector<LaneState> Lanes() const override;
   // Knows the times of steps that the GPU has reached.
   std::vector<StepTime> Times() const override;
@@ -123,6 +143,7 @@ class CudaRun final : public EpochRun {
   Gpu& gpu_;
   const GpuClock& clock_;
   const StepWork work_;
+  const LaunchWords words_;
   const std::shared_ptr<GpuInbox> inbox_;
 
   // Begin resets all below.
@@ -134,7 +155,7 @@ class CudaRun final : public EpochRun {
   std::vector<Lane> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
-  std::vector<bool> submitted_;  // by step
+  std::vector<bool> submitted_;  // by unit
   int64_t alone_ns_ = 0;         // when it had failed and earlier epochs were over; else 0
   int64_t allowed_ns_ = 0;       // the time that all earlier work may take, read at alone_ns_
   absl::Status stuck_;

@@ -50,6 +50,10 @@ class EventExecutor : public Executor {
   // Called when a step of this node that raises slot `index` has been submitted, and `event`
   // recorded after it.
   virtual void Recorded(int index, uint64_t epoch, CUevent event) = 0;
+  // Returns the address of the slot in the memory of this rank's GPU, if a kernel waits for it;
+  // else 0. The raiser then stores the epoch's number there, behind its work. Requires that Prepare
+  // has returned.
+  virtual CUdeviceptr PolledSlot(int index) const = 0;
 };
 
 }  // namespace agmm

@@ -52,10 +52,13 @@
   X(cuMemcpyDtoHAsync)             \
   X(cuMemcpyDtoDAsync)             \
   X(cuMemcpy2DAsync)               \
+  X(cuMemsetD8Async)               \
+  X(cuTensorMapEncodeTiled)        \
   X(cuLibraryLoadData)             \
   X(cuLibraryUnload)               \
   X(cuLibraryGetKernel)            \
   X(cuKernelGetFunction)           \
+  X(cuFuncSetAttribute)            \
   X(cuLaunchKernel)
 
 namespace agmm {

@@ -106,6 +106,7 @@ absl::Status Gpu::Init(bool shared) {
   // Is 0 if a GPU has no priorities.
   AGMM_CUDA_RETURN(*this, cuCtxGetStreamPriorityRange, nullptr, &first_priority_);
   AGMM_RETURN_IF_ERROR(Check(kernels_.Load(), "loading the kernels"));
+  AGMM_RETURN_IF_ERROR(LoadProducts());
   AGMM_ASSIGN_OR_RETURN(gemm_, CudaGemm::Create(where_));
   AGMM_RETURN_IF_ERROR(Describe(count));
   AGMM_ASSIGN_OR_RETURN(thread_, GpuThread::Start(driver_, context_, where_));
@@ -124,6 +125,19 @@ absl::Status Gpu::Describe(int count) {
   return absl::OkStatus();
 }
 
+absl::Status Gpu::LoadProducts() {
+  int major = 0, minor = 0;
+  AGMM_CUDA_RETURN(*this, cuDeviceGetAttribute, &sms_, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+                   device_);
+  AGMM_CUDA_RETURN(*this, cuDeviceGetAttribute, &major,
+                   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, device_);
+  AGMM_CUDA_RETURN(*this, cuDeviceGetAttribute, &minor,
+                   CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, device_);
+  if (major != 9 || minor != 0) return absl::OkStatus();
+  products_ = std::make_unique<ProductKernels>(driver_);
+  return Check(products_->Load(), "loading the kernels of products");
+}
+
 Gpu::~Gpu() {
   thread_.reset();
   if (context_ == nullptr) return;
@@ -133,6 +147,7 @@ Gpu::~Gpu() {
     if (given_up) gemm_->Keep();
     gemm_.reset();
     if (!given_up) kernels_.Unload();
+    if (!given_up && products_ != nullptr) products_->Unload();
   }
   if (!given_up) driver_.cuDevicePrimaryCtxRelease(device_);
 }

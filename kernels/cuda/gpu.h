@@ -25,6 +25,7 @@
 #include "kernels/cuda/gpu_thread.h"
 #include "kernels/cuda/gpu_topology.h"
 #include "kernels/cuda/kernels.h"
+#include "kernels/cuda/product_kernels.h"
 
 namespace agmm {
 
@@ -57,6 +58,9 @@ class Gpu {
   const std::string& description() const { return description_; }
   // The priority of a stream whose kernels run before those of other streams, which have 0.
   int first_priority() const { return first_priority_; }
+  int sms() const { return sms_; }
+  // The kernels for products of GPUs of this architecture; null if there are none.
+  const ProductKernels* products() const { return products_.get(); }
 
   // Returns the status of a call that did not succeed. If it says that the GPU is lost, this is
   // recorded in health(), and the tenants of all GPUs get a turn.
@@ -82,6 +86,7 @@ class Gpu {
   static void WakeAll();
   absl::Status Init(bool shared);
   absl::Status Describe(int count);
+  absl::Status LoadProducts();
 
   const Driver& driver_;
   const int number_;
@@ -93,7 +98,9 @@ class Gpu {
   std::string description_;
   GpuTopology topology_;
   int first_priority_ = 0;
+  int sms_ = 0;
   Kernels kernels_;
+  std::unique_ptr<ProductKernels> products_;
   std::unique_ptr<CudaGemm> gemm_;
   std::unique_ptr<GpuThread> thread_;
 };

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -29,6 +30,10 @@ std::vector<int> IslandsOf(const std::vector<std::vector<bool>>& access) {
 
 GpuTopology::GpuTopology(std::vector<std::vector<bool>> access)
     : access_(std::move(access)), islands_(IslandsOf(access_)) {}
+
+bool GpuTopology::ReachesAll(int gpu) const {
+  return absl::c_all_of(access_[gpu], [](bool reaches) { return reaches; });
+}
 
 std::string GpuTopology::ReachText(int gpu) const {
   const int count = static_cast<int>(access_.size());

@@ -16,6 +16,8 @@ class GpuTopology {
 
   // Returns true if each of the two loads and stores the other's memory.
   bool AreConnected(int one, int other) const { return access_[one][other]; }
+  // Returns true if it is connected to every GPU.
+  bool ReachesAll(int gpu) const;
   // The lowest number among the GPUs of this one's island: a set in which each pair is connected.
   int island(int gpu) const { return islands_[gpu]; }
   // "reaches GPUs 1 to 3, 5": the GPUs that this one is connected to, except for itself.

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -13,7 +14,9 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/cuda_slots.h"
+#include "kernels/cuda/launch_words.h"
 #include "kernels/cuda/pinned.h"
+#include "kernels/cuda/slot_memory.h"
 #include "kernels/cuda/streams.h"
 
 namespace agmm {
@@ -29,8 +32,8 @@ struct CudaPeers {
 // to its streams and records its events.
 class CudaPrepared {
  public:
-  // The events of a step in one epoch, before and after its work.
-  struct StepEvents {
+  // The events of a unit in one epoch, before and after its work.
+  struct UnitEvents {
     CUevent begin = nullptr, end = nullptr;
   };
   // The second half of a copy through pinned memory.
@@ -45,7 +48,8 @@ class CudaPrepared {
   static absl::StatusOr<std::unique_ptr<const CudaPrepared>> Create(std::shared_ptr<Gpu> gpu,
                                                                     RankStreams& streams,
                                                                     Staging& staging, RankPlan plan,
-                                                                    CudaPeers peers);
+                                                                    CudaPeers peers,
+                                                                    bool trace_chunks);
 
   Gpu& gpu() const { return *gpu_; }
   const RankPlan& plan() const { return plan_; }
@@ -55,15 +59,35 @@ class CudaPrepared {
   // By rank; null for ranks of other nodes.
   const std::vector<std::shared_ptr<Gpu>>& peer_gpus() const { return peers_.gpus; }
   CUdeviceptr heap(Rank rank) const { return peers_.heaps[rank].heap; }
+  const LaunchUnit& UnitOf(int step) const { return program_.units[program_.unit_of_step[step]]; }
   CUstream stream(int lane) const { return lanes_[lane].stream; }
   CUdeviceptr workspace(int lane) const { return lanes_[lane].workspace; }
   CUdeviceptr chip(int lane) const { return lanes_[lane].chip->address(); }
   // Requires a step that multiplies.
   const CudaProduct& product(int step) const { return *steps_[step].product; }
-  const StepEvents& events(int step, uint64_t epoch) const {
-    return steps_[step].events[epoch % kEventSets];
+  const UnitEvents& events(int unit, uint64_t epoch) const {
+    return units_[unit][epoch % kEventSets];
   }
   const std::vector<Through>& through(int step) const { return steps_[step].through; }
+
+  // The words of the run with this number, below kMaxSubmittedEpochs.
+  LaunchWords words(int run) const {
+    return LaunchWords(words_->data() + run * LaunchWords::kBytes);
+  }
+  // Requires that a kernel of this rank waits for a slot, or sends.
+  const SlotMemory& slot_memory() const { return *slot_memory_; }
+  // As EventExecutor::PolledSlot.
+  CUdeviceptr PolledSlot(int index) const {
+    return program_.polled[index] ? slot_memory_->slot(index) : 0;
+  }
+  // The records of a unit's tiles; null unless the device traces chunks and the unit has products.
+  sm90::TileTrace* trace(int unit, uint64_t epoch) const {
+    if (traces_[unit] == nullptr) return nullptr;
+    return reinterpret_cast<sm90::TileTrace*>(traces_[unit]->data()) +
+           epoch % kEventSets * program_.units[unit].product->tiles;
+  }
+  // Requires a carried transfer.
+  CUdeviceptr counter(int step) const { return slot_memory_->counter(counters_.at(step)); }
 
   // OK, or why a GPU of this node that runs a rank of the plan is lost.
   absl::Status LostGpu() const;
@@ -79,13 +103,14 @@ class CudaPrepared {
   };
   struct Step {
     std::shared_ptr<const CudaProduct> product;
-    std::array<StepEvents, kEventSets> events;
     std::vector<Through> through;
   };
 
   CudaPrepared(std::shared_ptr<Gpu> gpu, Staging& staging, RankPlan plan, CudaPeers peers,
                CudaProgram program);
   absl::Status MakeLanes(RankStreams& streams);
+  absl::Status MakeWords();
+  absl::Status MakeTraces();
   absl::Status MakeSteps(RankStreams& streams);
 
   const std::shared_ptr<Gpu> gpu_;
@@ -98,6 +123,11 @@ class CudaPrepared {
   std::vector<std::unique_ptr<GpuEvents>> through_events_;
   std::vector<Lane> lanes_;
   std::vector<Step> steps_;
+  std::vector<std::array<UnitEvents, kEventSets>> units_;
+  std::unique_ptr<PinnedBytes> words_;
+  std::unique_ptr<SlotMemory> slot_memory_;  // null if no kernel of this rank waits or sends
+  std::map<int, int> counters_;              // in slot_memory_, by carried transfer
+  std::vector<std::unique_ptr<PinnedBytes>> traces_;  // by unit
 };
 
 }  // namespace agmm

@@ -18,7 +18,7 @@ class StepWork {
   StepWork(const CudaPrepared& prepared, const Operands& operands)
       : prepared_(prepared), gpu_(prepared.gpu()), operands_(operands) {}
 
-  // Puts the step on the stream of its lane.
+  // Puts the step, the only one of its unit, on the stream of its lane.
   absl::Status Put(int step, std::byte* staged) const;
   // Puts the second half of a copy through pinned memory on its stream, whose GPU must be current.
   absl::Status PutHalf(int step, const CudaPrepared::Through& half, std::byte* staged) const;

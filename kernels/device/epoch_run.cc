@@ -25,6 +25,7 @@ void EpochRun::Fail(absl::Status status) {
   if (failed()) return;
   report_.stopped = State(/*times=*/false);
   report_.status = std::move(status);
+  OnFailure();
 }
 
 RankState EpochRun::State(bool times) const {

@@ -63,6 +63,8 @@ class EpochRun {
   // cases zero.
   static std::optional<absl::Duration> RandomDelay();
 
+  // Called once the epoch has failed.
+  virtual void OnFailure() {}
   // The lanes that have steps left.
   virtual std::vector<LaneState> Lanes() const = 0;
   // The times by step, as far as known.

@@ -64,6 +64,9 @@ class Executor {
   // The kinds of paths between this rank and others in the prepared plan, as in
   // v1::Job.device_paths. Empty if all memory is the host's.
   virtual std::set<std::string> device_paths() const { return {}; }
+  // The kernels that compute this rank's products in the prepared plan, and why others do not: as
+  // in v1::Job.device_products. Empty for a kind of device that has no choice.
+  virtual std::set<std::string> device_products() const { return {}; }
 
   // Queues one epoch after all others that are queued on this device; returns at once. `epoch`
   // counts from 1. `done` runs exactly once, on a thread of the device, when the rank has no step

@@ -140,6 +140,8 @@ Schedule Case::schedule(const Topology& topology) const {
   options.split = split.empty() && spec == kDefaultSpec ? "N=x" : split;
   options.workspace_shards = workspace_shards;
   options.partials = partials;
+  options.k_chunks = k_chunks;
+  options.carried = carried;
   Schedule schedule = OrDie(Plan(problem(), topology, options));
   if (absl::Status status = Verify(problem(), topology, schedule); !status.ok()) {
     std::fprintf(stderr, "%s: %s\n", name().c_str(), status.ToString().c_str());
@@ -152,6 +154,8 @@ std::string Case::name() const {
   std::string tail;
   for (char letter : spec == kDefaultSpec ? split : "_" + spec + split)
     if (std::isalnum(static_cast<unsigned char>(letter)) || letter == '_') tail += letter;
+  if (k_chunks > 0) absl::StrAppend(&tail, "_k", k_chunks);
+  if (carried) absl::StrAppend(&tail, "_carried");
   return absl::StrFormat("%s_%s_r%d_n%d_c%d_%dx%dx%d_t%d%s", algorithm, Name(dtype), ranks, nodes,
                          chunks, m, n, k, threads,
                          workspace_shards > 0 ? absl::StrCat("_w", workspace_shards, tail) : tail);

@@ -24,6 +24,8 @@ struct Case {
   std::string split;  // empty: for the default spec the split that gathers A, else chosen
   int workspace_shards = 0;
   DType partials = DType::kF32;
+  int k_chunks = 0;  // 0: chosen
+  bool carried = false;
 
   Problem problem() const;
   Topology topology() const;

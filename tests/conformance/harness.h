@@ -24,7 +24,8 @@ struct DeviceKind {
   std::string name;
   // Creates the device of a rank of a cluster. `threads` is for kinds that run on the host's cores.
   std::function<std::unique_ptr<Device>(Rank rank, int threads)> create;
-  bool rows_sum_alike = true;  // C is bit-identical for all cuts of its rows
+  bool rows_sum_alike = true;    // C is bit-identical for all cuts of its rows
+  bool product_kernels = false;  // GPUs of an architecture with kernels of kernels/cuda/sm90
   // The largest error of its step times against CLOCK_MONOTONIC.
   int64_t clock_error_ns = 0;
 };

@@ -28,6 +28,7 @@ class HiddenExecutor final : public Executor {
   }
   int64_t size_bytes() const override { return executor_->size_bytes(); }
   std::set<std::string> device_paths() const override { return executor_->device_paths(); }
+  std::set<std::string> device_products() const override { return executor_->device_products(); }
   void Run(uint64_t epoch, const Operands& operands, Deadline deadline,
            DoneCallback done) override {
     executor_->Run(epoch, operands, deadline, std::move(done));

@@ -12,39 +12,10 @@
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
+#include "tests/cuda/program_peers.h"
 
 namespace agmm {
 namespace {
-
-class NoHeap final : public Heap {
- public:
-  int64_t size_bytes() const override { return int64_t{1} << 30; }
-  absl::Span<std::byte> host() override { return {}; }
-  absl::Status Write(const HeapRows&, const Rows&) override { return absl::OkStatus(); }
-  absl::Status Read(const HeapRows&, const Rows&) override { return absl::OkStatus(); }
-  absl::Status Fill(const HeapRows&, const FillSpec&, DType, int64_t, int64_t,
-                    absl::FunctionRef<bool()>) override {
-    return absl::OkStatus();
-  }
-  int fd() const override { return -1; }
-};
-
-class NoExecutor final : public Executor {
- public:
-  absl::Status Prepare(const Problem&, std::shared_ptr<const Schedule>, const Peers&) override {
-    return absl::OkStatus();
-  }
-  int64_t size_bytes() const override { return 0; }
-  void Run(uint64_t, const Operands&, Deadline, DoneCallback) override {}
-  void Signal(int, uint64_t) override {}
-  void Cancel(const absl::Status&) override {}
-  void Observe(bool, StateCallback) override {}
-};
-
-class NoTransport final : public Transport {
- public:
-  void Send(int, const Message&, Rows, std::function<void(absl::Status)>) override { FAIL(); }
-};
 
 // Rank 0 of `ranks` ranks on `nodes` nodes. `reachable`: rank 0's GPU can reach the memory of the
 // other ranks of its node. Each rank has its own GPU, unless all ranks of a node share one.
@@ -55,23 +26,12 @@ absl::StatusOr<CudaProgram> Program(const char* spec, const char* algorithm, int
       ParseProblem(spec, ParseMesh("x=" + std::to_string(ranks)).value(), shape, dtype).value();
   PlanOptions options;
   options.algorithm = algorithm;
-  const Topology topology = UniformTopology(ranks, nodes).value();
-  const Schedule schedule = Plan(problem, topology, options).value();
-  NoHeap heap;
-  NoExecutor executor;
-  NoTransport transport;
-  Peers peers;
-  peers.nodes = topology.node_of_rank;
-  peers.transport = &transport;
-  std::vector<CudaPeer> cuda;
-  for (Rank rank = 0; rank < ranks; ++rank) {
-    const bool here = topology.SameNode(rank, 0);
-    peers.heaps.push_back(here ? &heap : nullptr);
-    peers.executors.push_back(here ? &executor : nullptr);
-    cuda.push_back(
-        {here ? CUdeviceptr{1} << 40 : 0, one_gpu ? 0 : rank, here && (rank == 0 || reachable)});
+  ProgramPeers peers(problem, UniformTopology(ranks, nodes).value(), options);
+  for (size_t rank = 1; rank < peers.cuda.size(); ++rank) {
+    if (!reachable) peers.cuda[rank].reachable = false;
+    if (one_gpu) peers.cuda[rank].gpu = 0;
   }
-  return LowerForCuda({problem, std::make_shared<const Schedule>(schedule), peers}, cuda);
+  return LowerForCuda(peers.plan(), peers.cuda);
 }
 
 constexpr char kGather[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";

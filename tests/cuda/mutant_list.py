@@ -34,7 +34,7 @@ RINGS = [
     Mutant("twice the epochs in the queue", "kernels/cuda/cuda_queue.h", "epochs_{kMaxSubmittedEpochs}",
            "epochs_{2 * kMaxSubmittedEpochs}", "more epochs than runs and events"),
     Mutant("one run a plan", EXECUTOR, "i < kMaxSubmittedEpochs; ++i", "i < 1; ++i", "epochs without a run"),
-    Mutant("steps share the events of all epochs", "kernels/cuda/prepared.h", ".events[epoch % kEventSets]", ".events[0]",
+    Mutant("steps share the events of all epochs", "kernels/cuda/prepared.h", "units_[unit][epoch % kEventSets]", "units_[unit][0]",
            "a later epoch hides the end and the times of an earlier one"),
     Mutant("the end of an epoch is not counted", QUEUE, "++closed_;", "", "all epochs have one end"),
     Mutant("an arrival has the event of epoch 0", RUN, "const CUevent arrived = half.arrived[epoch_ % kEventSets];",
@@ -55,8 +55,8 @@ ORDER = [
     Mutant("no wait for the last epoch", RUN, "if (after_ != nullptr && lanes_", "if (false && lanes_",
            "an epoch overtakes the one before"),
     Mutant("the last epoch is forgotten", QUEUE, "last_end_ = run.end();", "", "an epoch overtakes the one before"),
-    Mutant("begins are the lanes that need not wait", PROGRAM, "absl::c_none_of(program_.steps[steps[0]].waits",
-           "absl::c_any_of(program_.steps[steps[0]].waits", "lanes that must wait for the last epoch do not"),
+    Mutant("begins are the lanes that need not wait", PROGRAM, "absl::c_none_of(program_.units[units[0]].events",
+           "absl::c_any_of(program_.units[units[0]].events", "lanes that must wait for the last epoch do not"),
     Mutant("relay lanes stand for the last epoch", PROGRAM,
            "raised != lane_of_slot.end() && !program_.relays[raised->second]", "raised != lane_of_slot.end()",
            "a lane behind a relay lane does not wait for the last epoch"),
@@ -65,16 +65,16 @@ ORDER = [
     Mutant("no wait for credits", RUN, 'if (wait.lag > 0 && AGMM_FAILPOINT("executor.skip_credit")) continue;',
            "if (wait.lag > 0) continue;", "an epoch overtakes the readers of the one before"),
     Mutant("a step ends before its work", RUN,
-           "  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));\n"
+           "  AGMM_RETURN_IF_ERROR(PutUnit(unit));\n"
            "  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);",
            "  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.end, stream);\n"
-           "  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));", "the event is too early"),
+           "  AGMM_RETURN_IF_ERROR(PutUnit(unit));", "the event is too early"),
     Mutant("a step begins after its work", RUN,
            "  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.begin, stream);\n"
-           "  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));",
-           "  AGMM_RETURN_IF_ERROR(work_.Put(index, StagedFor(index)));\n"
+           "  AGMM_RETURN_IF_ERROR(PutUnit(unit));",
+           "  AGMM_RETURN_IF_ERROR(PutUnit(unit));\n"
            "  AGMM_CUDA_RETURN(gpu_, cuEventRecord, events.begin, stream);", "steps seem to take no time"),
-    Mutant("the second half does not wait", RUN, "AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, EventsOf(index).end));", "",
+    Mutant("the second half does not wait", RUN, "AGMM_RETURN_IF_ERROR(prepared_.Wait(stream, EventsOf(program_.unit_of_step[index]).end));", "",
            "pinned bytes are read before they arrive"),
     Mutant("a slot is raised by the first half", RUN, "if (half.to == static_cast<int>(part)) event = half.arrived",
            "if (half.to < 0) event = half.arrived", "a slot is raised too early"),
@@ -189,8 +189,8 @@ FAILURES = [
     Mutant("pinned memory of a hung GPU is freed", PINNED,
            "PinnedBytes::~PinnedBytes() {\n  if (!gpu_->health().given_up().ok()) return;", "PinnedBytes::~PinnedBytes() {",
            "a call waits for hung work"),
-    Mutant("a heap of a hung GPU is freed", HEAP,
-           "CudaHeap::~CudaHeap() {\n  if (!gpu_->health().given_up().ok()) return;", "CudaHeap::~CudaHeap() {",
+    Mutant("a heap of a hung GPU is freed", "kernels/cuda/mapped_bytes.cc",
+           "MappedBytes::~MappedBytes() {\n  if (!gpu_->health().given_up().ok()) return;", "MappedBytes::~MappedBytes() {",
            "a call waits for hung work"),
     Mutant("a hung copy is awaited again", HEAP, "if (!gpu_->health().given_up().ok()) hung_ = status;", "",
            "each caller waits for two seconds"),

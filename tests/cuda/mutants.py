@@ -27,7 +27,7 @@ from mutant_list import MUTANTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAMS = ["conformance_test", "cuda_test", "cuda_fault_test"]
-NO_PEERS, ONE_CHANNEL = "gpus=8,memory=8GiB,peers=none,order=random,seed=8", "gpus=1,memory=8GiB,channels=1,order=lazy"
+NO_PEERS, ONE_CHANNEL = "gpus=8,memory=8GiB,arch=80,peers=none,order=random,seed=8", "gpus=1,memory=8GiB,arch=80,channels=1,order=lazy"
 # Tests that look for mutants of their own; they are quick.
 RINGS_AND_MEMORY = "Held*:LaneMemory*:PinnedC*:*Epoch*:*Staging*:*HeapChunks*:GpuTest.L*:GpuTest.ATenant*"
 # Program, tests, and AGMM_MODEL.

@@ -268,7 +268,22 @@ TEST(Config, ADeviceMayBeAGpu) {
   EXPECT_EQ(config->devices[0].kind, "cuda");
   EXPECT_EQ(config->devices[0].gpu, 5);
   EXPECT_TRUE(config->devices[0].shared_gpu);
+  EXPECT_FALSE(config->devices[0].cublaslt_only);
   EXPECT_THAT(Summary(*config), HasSubstr("\ndevice cuda: gpu 5 shared, heap 64 MiB\n"));
+}
+
+TEST(Config, AGpusProductsMayBeLeftToCublasLt) {
+  const auto parse = [](const char* device) {
+    return ParseConfig(With(Good(), "kind: \"cpu\" threads: 3", device), "x.conf");
+  };
+  const absl::StatusOr<Config> config =
+      parse("kind: \"cuda\" gpu: 1 cublaslt_only: true trace_chunks: true");
+  ASSERT_TRUE(config.ok()) << config.status();
+  EXPECT_TRUE(config->devices[0].cublaslt_only && config->devices[0].trace_chunks);
+  EXPECT_THAT(Summary(*config),
+              HasSubstr("\ndevice cuda: gpu 1, cuBLASLt only, traces chunks, heap 64 MiB\n"));
+  EXPECT_THAT(std::string(parse("kind: \"cpu\" cublaslt_only: true").status().message()),
+              HasSubstr("cublaslt_only: belongs to cuda devices; leave it out"));
 }
 
 TEST(Config, SummaryNamesThePlanCacheAndTheSecretsFile) {

@@ -4,6 +4,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/failpoint.h"
 #include "kernels/base/units.h"
 #include "kernels/cuda/sm90/product_arguments.h"
 
@@ -42,6 +43,18 @@ ProductConfig ProductKernel(const std::string& in, const std::string& out, int t
   config.raster_rows = kRasterRows;
   config.send_columns = kSendColumns;
   return config;
+}
+
+std::vector<ProductConfig> AllProducts() {
+  std::vector<ProductConfig> all;
+  for (const char* in : {"f16", "bf16"}) {
+    for (const bool sends : {false, true}) {
+      all.push_back(ProductKernel(in, in, kNarrow, sends));
+      all.push_back(ProductKernel(in, in, kWide, sends));
+      all.push_back(ProductKernel(in, "f32", kNarrow, sends));
+    }
+  }
+  return all;
 }
 
 absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& config) {
@@ -101,16 +114,14 @@ absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem) {
                                                    " SMs; each is at least 1"));
   }
   if (problem.in == DType::kF32) {
-    return absl::UnimplementedError("products of f32 are computed by cuBLASLt");
+    return absl::UnimplementedError("products of f32");
   }
   if (problem.out != problem.in && problem.out != DType::kF32) {
-    return absl::UnimplementedError(absl::StrCat("products of ", NameOf(problem.in),
-                                                 " with results of ", NameOf(problem.out),
-                                                 " are computed by cuBLASLt"));
+    return absl::UnimplementedError(
+        absl::StrCat("products of ", NameOf(problem.in), " with results of ", NameOf(problem.out)));
   }
-  if (problem.rows <= kTileRows / 2) {
-    return absl::UnimplementedError(absl::StrCat("products with ", problem.rows, " rows, at most ",
-                                                 kTileRows / 2, ", are computed by cuBLASLt"));
+  if (problem.rows <= kTileRows / 2 && !AGMM_FAILPOINT("products.few_rows")) {
+    return absl::UnimplementedError(absl::StrCat("products of at most ", kTileRows / 2, " rows"));
   }
   // Wide tiles read shared memory less often. Results of f32 have narrow ones only.
   const bool wide = problem.out == problem.in && Rounds(problem, kWide) <= Rounds(problem, kNarrow);

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -29,15 +30,18 @@ struct ProductConfig {
   int raster_rows = 0, send_columns = 0;  // of Arguments
 };
 
-// Errors: INVALID_ARGUMENT for an empty product or no SM; UNIMPLEMENTED, with the reason, for
-// products that cuBLASLt computes: f32 inputs, results of another 16-bit type, and 64 rows or
-// fewer, for which a tile of 128 rows is half empty.
+// Errors: INVALID_ARGUMENT for an empty product or no SM; UNIMPLEMENTED, which names
+// their kind, for products that cuBLASLt computes: f32 inputs, results of another 16-bit type, and
+// 64 rows or fewer, for which a tile of 128 rows is half empty.
 absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem);
 
 // Checks what the kernel takes for granted: the numbers of blocks, pieces and maps, sizes, the
 // columns that send, and that a block which sends and waits sends in its first round. Errors:
 // INVALID_ARGUMENT.
 absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& config);
+
+// All kernels for the dtypes of tensors, without a grid.
+std::vector<ProductConfig> AllProducts();
 
 // The kernel with tiles of this width; the types are "f16", "bf16", "e4m3" and "f32".
 ProductConfig ProductKernel(const std::string& in, const std::string& out, int tile_cols,

@@ -29,20 +29,16 @@ __device__ __forceinline__ bool IsAborted(const uint64_t* abort) {
   return value != 0;
 }
 
-// At most as many as the model lets a poll fail before it reports a deadlock (kIdleRounds).
-constexpr int kPollsPerLookAtAbort = 64;
+constexpr uint32_t kPollsPerLookAtAbort = 64;
 
 // Waits until the slot has the epoch. Returns false if the launch is aborted instead. It looks at
 // the abort word only once in 64 failed acquires, because each look crosses the bus to the host.
 __device__ __forceinline__ bool WaitForSlot(const uint64_t* slot, uint64_t epoch,
                                             const uint64_t* abort) {
-  do {
-#pragma unroll 1
-    for (int poll = 0; poll < kPollsPerLookAtAbort; ++poll) {
-      if (LoadAcquire(slot) >= epoch) return true;
-    }
-  } while (!IsAborted(abort));
-  return false;
+  for (uint32_t failed = 1; LoadAcquire(slot) < epoch; ++failed) {
+    if (failed % kPollsPerLookAtAbort == 0 && IsAborted(abort)) return false;
+  }
+  return true;
 }
 
 // Orders what the thread knows of global memory before its later bulk copies.
