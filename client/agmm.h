@@ -274,7 +274,8 @@ struct JobInfo {
   int chunk_count = 0, k_chunk_count = 0, workspace_shard_count = 0, repeat_count = 0;
   bool carried = false;
   std::string spec, plan_hash, engine, transport, owner;
-  std::vector<std::string> device_paths;  // how bytes travel between GPUs: "peer access", ...
+  std::vector<std::string> device_paths;     // how bytes travel between GPUs: "peer access", ...
+  std::vector<std::string> device_products;  // kernels of GPUs: "agmm_product_bf16_bf16_256", ...
   std::optional<WallTime> create_time, start_time, end_time;
   JobFigures figures;  // set in kSucceeded
 };

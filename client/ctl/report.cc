@@ -463,6 +463,8 @@ std::string JobText(const v1::Job& job) {
   fields.Add("engine", job.engine().empty() ? "not known" : job.engine());
   fields.Add("transport", job.transport().empty() ? "none: one node" : job.transport());
   if (!job.device_paths().empty()) fields.Add("paths", absl::StrJoin(job.device_paths(), ", "));
+  if (!job.device_products().empty())
+    fields.Add("products", absl::StrJoin(job.device_products(), "; "));
   fields.Add("epochs", HasEnded(job) || job.state() == v1::Job::STATE_QUEUED
                            ? absl::StrCat(job.repeat_count())
                            : EpochsText(job));

@@ -118,6 +118,7 @@ JobInfo ToPublic(const v1::Job& job) {
   info.engine = job.engine();
   info.transport = job.transport();
   info.device_paths = {job.device_paths().begin(), job.device_paths().end()};
+  info.device_products = {job.device_products().begin(), job.device_products().end()};
   info.owner = job.owner();
   if (job.has_create_time()) info.create_time = ToPublic(job.create_time());
   if (job.has_start_time()) info.start_time = ToPublic(job.start_time());

@@ -81,6 +81,7 @@ absl::Status LocalPlan::CreateExecutors(const LocalNode& node) {
     AGMM_RETURN_IF_ERROR(local.executor->Prepare(problem, schedule, peers));
     size_bytes += local.executor->size_bytes();
     device_paths.merge(local.executor->device_paths());
+    device_products.merge(local.executor->device_products());
   }
   size_bytes += SizeBytes(*schedule);
   for (const std::vector<int>& some : names) size_bytes += MallocBytesOf(some);

@@ -57,8 +57,8 @@ struct LocalPlan {
   std::vector<std::vector<Producer>> producers;
   Peers peers;  // `self` differs for each executor
   std::vector<LocalRank> locals;
-  int64_t size_bytes = 0;              // the schedule and the executors
-  std::set<std::string> device_paths;  // of all executors
+  int64_t size_bytes = 0;                               // the schedule and the executors
+  std::set<std::string> device_paths, device_products;  // of all executors
 
   // Guarded by the runner's CallQueue.
   std::deque<std::shared_ptr<LocalLaunch>> launches;  // in command order, those not yet reported

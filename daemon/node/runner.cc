@@ -82,6 +82,7 @@ void Runner::PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan) {
   plan_bytes_ += plan->size_bytes;
   answer->set_plan_bytes(plan->size_bytes);
   for (const std::string& path : plan->device_paths) answer->add_device_paths(path);
+  for (const std::string& product : plan->device_products) answer->add_device_products(product);
   if (!status.ok()) *answer->mutable_error() = ToProto(status);
   if (status.ok()) prepared_->Add();
   calls_.Do([&] {

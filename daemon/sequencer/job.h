@@ -111,8 +111,10 @@ inline void RecordPlan(Job* job) {
   record.set_plan_hash(planned.hash);
   record.set_schedule(planned.schedule);
   record.clear_device_paths();
-  if (job->plan->settled())
-    for (const std::string& path : job->plan->device_paths) record.add_device_paths(path);
+  record.clear_device_products();
+  if (!job->plan->settled()) return;
+  for (const std::string& path : job->plan->device_paths) record.add_device_paths(path);
+  for (const std::string& product : job->plan->device_products) record.add_device_products(product);
 }
 
 }  // namespace agmm::scheduler

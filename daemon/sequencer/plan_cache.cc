@@ -165,6 +165,8 @@ void PlanCache::OnPrepared(int node, const v1::PlanPrepared& prepared) {
   if (plan->error.ok()) plan->error = error;
   plan->bytes = std::max(plan->bytes, prepared.plan_bytes());
   plan->device_paths.insert(prepared.device_paths().begin(), prepared.device_paths().end());
+  plan->device_products.insert(prepared.device_products().begin(),
+                               prepared.device_products().end());
   if (!plan->preparing.empty()) return;
   if (plan->error.ok()) prepared_total_->Add();
   Settle(plan);

@@ -34,12 +34,13 @@ struct PreparedPlan {
   std::vector<int> ranks;  // world ranks, ascending
   std::set<int> nodes;     // nodes of these ranks
   bool planning = true;
-  Planned planned;                     // valid once `planning` is false
-  int64_t bytes = 0;                   // on the node that uses most
-  std::set<std::string> device_paths;  // as v1::Job.device_paths; whole once settled
-  std::set<int> preparing;             // nodes that have not answered PreparePlan
-  absl::Status error;                  // the reason why it cannot be prepared
-  bool sent = false;                   // PreparePlan has been sent to the nodes
+  Planned planned;    // valid once `planning` is false
+  int64_t bytes = 0;  // on the node that uses most
+  // As in v1::Job; whole once settled.
+  std::set<std::string> device_paths, device_products;
+  std::set<int> preparing;  // nodes that have not answered PreparePlan
+  absl::Status error;       // the reason why it cannot be prepared
+  bool sent = false;        // PreparePlan has been sent to the nodes
   // Out of the cache. Exists until no job holds it and all nodes have answered.
   bool retired = false;
   uint64_t next_epoch = 1;

@@ -180,6 +180,15 @@ TEST(JobReport, NamesThePathsBetweenGpus) {
   EXPECT_THAT(JobText(job), HasSubstr("\npaths      peer access, staged to the network\n"));
 }
 
+TEST(JobReport, NamesTheKernelsOfGpus) {
+  v1::Job job = SomeJob();
+  EXPECT_THAT(JobText(job), Not(HasSubstr("\nproducts")));
+  job.add_device_products("agmm_ring_bf16_bf16_128");
+  job.add_device_products("cuBLASLt: products of f32");
+  EXPECT_THAT(JobText(job),
+              HasSubstr("\nproducts   agmm_ring_bf16_bf16_128; cuBLASLt: products of f32\n"));
+}
+
 TEST(JobReport, UnknownFiguresSayHowToMeasureThem) {
   v1::Job job = SomeJob();
   job.mutable_figures()->clear_gemm_us();

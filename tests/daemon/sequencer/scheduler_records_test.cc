@@ -479,8 +479,11 @@ TEST_F(Records, ThePathsAreThoseOfAllNodesOnceThePlanIsPrepared) {
     prepared->set_plan_hash(command.prepare_plan().plan_hash());
     prepared->add_device_paths(node == 0 ? "through pinned memory" : "peer access");
     prepared->add_device_paths("staged to the network");
+    prepared->add_device_products(node == 0 ? "cuBLASLt: products of f32" : "agmm_product");
     Report(node, report);
   }
+  EXPECT_THAT(Get(first)->device_products(),
+              ElementsAre("agmm_product", "cuBLASLt: products of f32"));
   const auto all = ElementsAre("peer access", "staged to the network", "through pinned memory");
   EXPECT_THAT(Get(first)->device_paths(), all);
   DoneEverywhere(first);
