@@ -66,7 +66,7 @@ class Results {
     return got;
   }
   Result<JobInfo> Multiply(const std::string& mesh, const std::vector<int>& ranks,
-                           const std::string& algorithm) {
+                           const std::string& algorithm, bool carried = false) {
     return client_->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
                          .a = "A",
                          .b = "B",
@@ -74,6 +74,7 @@ class Results {
                          .mesh = mesh,
                          .ranks = ranks,
                          .algorithm = algorithm,
+                         .carried = carried,
                          .repeat_count = 3});
   }
   void Delete(const std::string& name) {
@@ -248,6 +249,117 @@ TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
   const TestMatrix want = PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Z", "--wait"});
   EXPECT_TRUE(SameBits(Get("Z"), want));
+}
+
+// Products of few rows run agmm's kernels, too, so that small shapes do.
+constexpr char kKernels[] = "products.few_rows=*";
+
+class KernelWorlds : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "the model executes PTX too slowly";
+    ASSERT_NO_FATAL_FAILURE(gpus_.Start());
+    ASSERT_NO_FATAL_FAILURE(cpus_.Start());
+  }
+  Results gpus_{OnModel("order=random,seed=3",
+                        absl::StrCat("executor.delay=*,transport.delay=*,", kKernels))},
+      cpus_{WorldOptions{.nodes = kNodes, .devices = kGpus}};
+};
+
+TEST_F(KernelWorlds, CarriedJobsRunTheKernelsAndGiveTheBitsOfACpuWorld) {
+  constexpr int64_t kM = 67, kN = 131, kK = 83;  // so that A travels
+  const auto type = ElementType::kBF16;
+  const Ranks all{"x=8", {}}, node{"x=4", {4, 5, 6, 7}};
+  for (const auto& [mesh, ranks] : {all, node}) {
+    for (Results* world : {&gpus_, &cpus_}) {
+      world->Fill("A", {kM, kK, type, "[M_x, K]", mesh, ranks}, Filling::Kind::kIntegers, 1);
+      world->Fill("B", {kK, kN, type, "[K, N_x]", mesh, ranks}, Filling::Kind::kIntegers, 2);
+    }
+    for (const char* algorithm : {"ring", "bidirectional_ring", "direct", "hierarchical", "peer"}) {
+      SCOPED_TRACE(absl::StrCat(algorithm, ", ", mesh));
+      // Ranks of one node read in place and send nothing.
+      const bool in_place = absl::string_view(algorithm) == "peer";
+      if (in_place && ranks.empty()) continue;
+      const auto on_gpus = gpus_.Multiply(mesh, ranks, algorithm, !in_place),
+                 on_cpus = cpus_.Multiply(mesh, ranks, algorithm, !in_place);
+      ASSERT_TRUE(on_gpus.ok() && on_cpus.ok()) << on_gpus.status().ToString();
+      EXPECT_THAT(
+          on_gpus->device_products,
+          ::testing::Contains(in_place ? "agmm_product_bf16_bf16_128" : "agmm_ring_bf16_bf16_128"));
+      EXPECT_TRUE(gpus_.Get("C", kM * kN * BytesOf(type)) ==
+                  cpus_.Get("C", kM * kN * BytesOf(type)));
+      for (Results* world : {&gpus_, &cpus_}) world->Delete("C");
+    }
+    for (Results* world : {&gpus_, &cpus_})
+      for (const char* name : {"A", "B"}) world->Delete(name);
+  }
+  gpus_.StopInGoodOrder();
+}
+
+class CarriedJobs : public CudaCtl {
+ protected:
+  explicit CarriedJobs(const std::string& failpoints = "")
+      : CudaCtl(absl::StrCat(kKernels, failpoints), "order=random,seed=5") {}
+  void SetUp() override {
+    if (kSanitized) GTEST_SKIP() << "the model executes PTX too slowly";
+    CudaCtl::SetUp();
+  }
+  void FillOperands(const std::string& ranks) {
+    // The shape of B is such that A travels.
+    for (const auto& [name, shape, sharding] :
+         {std::tuple{"A", "96x64", "[M_x, K]"}, {"B", "64x160", "[K, N_x]"}}) {
+      Ok({"tensor", "fill", name, "--shape", shape, "--dtype", "bf16", "--sharding", sharding,
+          "--ranks", ranks, "--kind", "integers"});
+    }
+  }
+  static std::vector<std::string> Submit(const std::vector<std::string>& flags) {
+    std::vector<std::string> all = {"job",         "submit", "--bind", "A=A,B=B,C=C",
+                                    "--algorithm", "ring",   "--send", "carried"};
+    all.insert(all.end(), flags.begin(), flags.end());
+    return all;
+  }
+  std::string SubmitForever() {
+    return absl::StrCat(
+        OkJson(Submit({"--repeat", kForever, "--timeout", "10m"})).value("job_id", 0));
+  }
+};
+
+TEST_F(CarriedJobs, EndWithAKilledDaemonAndRunAgain) {
+  FillOperands("0-7");
+  const std::string job = SubmitForever();
+  ASSERT_TRUE(Reaches(job, "running"));
+  EXPECT_THAT(Ok({"job", "show", job}), HasSubstr("agmm_ring_bf16_bf16_128"));
+  world_.Kill(1);
+  const Ran watched = world_.Ctl(0, {"job", "watch", job});
+  EXPECT_EQ(watched.exit_code, kJobFailed) << watched.err;
+  EXPECT_THAT(world_.Ctl(0, {"job", "show", job, "--json"}).out, HasSubstr("PEER_LOST"));
+  EXPECT_TRUE(world_.daemon(0).Running());
+  world_.Start(1);
+  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_.WaitReady(node));
+  Run({"tensor", "rm", "A", "B", "C"});
+  FillOperands("0-7");
+  Ok(Submit({"--wait"}));
+}
+
+// Rank 5 begins its epochs, and submits nothing: kernels of its neighbours wait for its kernel.
+class CarriedWaits : public CarriedJobs {
+ protected:
+  CarriedWaits() : CarriedJobs(",executor.hold_rank_5=*") {}
+};
+
+TEST_F(CarriedWaits, EndAtTheDeadlineOrByACancel) {
+  FillOperands("4-7");
+  const Ran late = Run(Submit({"--timeout", "3s", "--wait"}));
+  EXPECT_EQ(late.exit_code, kDeadline) << late.err;
+  EXPECT_THAT(late.err, ContainsRegex("rank [4-7] lane [0-9]+ step [0-9]+ "));
+
+  const std::string job = SubmitForever();
+  ASSERT_TRUE(Reaches(job, "running"));
+  Ok({"job", "cancel", job});
+  EXPECT_TRUE(Reaches(job, "cancelled"));
+  Run({"tensor", "rm", "A", "B", "C"});
+  FillOperands("0-3");
+  Ok(Submit({"--wait"}));
 }
 
 // A GPU of each node fails in its first operation.
