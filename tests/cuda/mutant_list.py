@@ -194,7 +194,7 @@ FAILURES = [
            "a call waits for hung work"),
     Mutant("a hung copy is awaited again", HEAP, "if (!gpu_->health().given_up().ok()) hung_ = status;", "",
            "each caller waits for two seconds"),
-    Mutant("work that waits is not in hand", QUEUE, "turn.in_hand |= launch->run->in_hand();", "",
+    Mutant("a thread sleeps while work is running", QUEUE, "turn.in_hand |= launch->run->in_hand();", "",
            "ends are seen when something else wakes the thread"),
     Mutant("a tenant is removed in its turn", THREAD, "passed_.wait(lock, [&] { return !turning_ || pass_ != pass; });", "",
            "a queue is destroyed in its turn"),

@@ -167,6 +167,16 @@ class CudaCtl : public Ctl {
  protected:
   explicit CudaCtl(const std::string& failpoints = "", const std::string& model = "order=eager")
       : Ctl(OnModel(model, failpoints)) {}
+  // Kills the daemon of node 1 while the job runs, and starts it again once the job has failed.
+  void KillNode1During(const std::string& job) {
+    world_.Kill(1);
+    const Ran watched = world_.Ctl(0, {"job", "watch", job});
+    EXPECT_EQ(watched.exit_code, kJobFailed) << watched.err;
+    EXPECT_THAT(world_.Ctl(0, {"job", "show", job, "--json"}).out, HasSubstr("PEER_LOST"));
+    EXPECT_TRUE(world_.daemon(0).Running());
+    world_.Start(1);
+    for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_.WaitReady(node));
+  }
 };
 
 TEST_F(CudaCtl, TensorsJobsAndBenchWorkAndTheDevicesAreCalledAModel) {
@@ -239,13 +249,7 @@ TEST_F(CudaCtl, AKilledDaemonEndsTheJobsAndComesBack) {
       OkJson({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout", "10m"})
           .value("job_id", 0));
   ASSERT_TRUE(Reaches(job, "running"));
-  world_.Kill(1);
-  const Ran watched = world_.Ctl(0, {"job", "watch", job});
-  EXPECT_EQ(watched.exit_code, kJobFailed) << watched.err;
-  EXPECT_THAT(world_.Ctl(0, {"job", "show", job, "--json"}).out, HasSubstr("PEER_LOST"));
-  EXPECT_TRUE(world_.daemon(0).Running());
-  world_.Start(1);
-  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_.WaitReady(node));
+  ASSERT_NO_FATAL_FAILURE(KillNode1During(job));
   const TestMatrix want = PutOperands();
   Ok({"job", "submit", "--bind", "A=X,B=W,C=Z", "--wait"});
   EXPECT_TRUE(SameBits(Get("Z"), want));
@@ -329,13 +333,7 @@ TEST_F(CarriedJobs, EndWithAKilledDaemonAndRunAgain) {
   const std::string job = SubmitForever();
   ASSERT_TRUE(Reaches(job, "running"));
   EXPECT_THAT(Ok({"job", "show", job}), HasSubstr("agmm_ring_bf16_bf16_128"));
-  world_.Kill(1);
-  const Ran watched = world_.Ctl(0, {"job", "watch", job});
-  EXPECT_EQ(watched.exit_code, kJobFailed) << watched.err;
-  EXPECT_THAT(world_.Ctl(0, {"job", "show", job, "--json"}).out, HasSubstr("PEER_LOST"));
-  EXPECT_TRUE(world_.daemon(0).Running());
-  world_.Start(1);
-  for (int node = 0; node < kNodes; ++node) ASSERT_TRUE(world_.WaitReady(node));
+  ASSERT_NO_FATAL_FAILURE(KillNode1During(job));
   Run({"tensor", "rm", "A", "B", "C"});
   FillOperands("0-7");
   Ok(Submit({"--wait"}));
