@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "kernels/base/deadline.h"
-#include "kernels/base/failpoint.h"
 #include "kernels/schedule/index.h"
 #include "tests/conformance/harness.h"
 
@@ -16,12 +15,6 @@ namespace agmm::test {
 
 // Inputs repeat with a period, so that their products are computed once; neighbours always differ.
 inline constexpr int kPeriod = 7;
-
-struct Armed {
-  explicit Armed(const char* name) : name(name) { failpoint::Arm(name); }
-  ~Armed() { failpoint::Disarm(name); }
-  const char* const name;
-};
 
 class Endless {
  public:

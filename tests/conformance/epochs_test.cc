@@ -11,6 +11,7 @@
 #include "tests/conformance/cases.h"
 #include "tests/conformance/endless.h"
 #include "tests/conformance/ucx_network.h"
+#include "tests/support/armed.h"
 #include "tests/support/patience.h"
 
 namespace agmm::test {

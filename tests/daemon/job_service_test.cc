@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "agmm/v1/job.grpc.pb.h"
-#include "kernels/base/failpoint.h"
 #include "kernels/base/reason.h"
 #include "proto/convert/grpc_call.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/world_harness.h"
+#include "tests/support/armed.h"
 
 namespace agmm {
 namespace {
@@ -32,12 +32,6 @@ int Threads() {
   closedir(tasks);
   return count;
 }
-
-struct Armed {
-  explicit Armed(std::string armed) : name(std::move(armed)) { failpoint::Arm(name); }
-  ~Armed() { failpoint::Disarm(name); }
-  const std::string name;
-};
 
 // The events of one watch, received without a thread.
 class Watch final : public grpc::ClientReadReactor<v1::WatchJobResponse> {

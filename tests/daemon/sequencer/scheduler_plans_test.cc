@@ -2,8 +2,8 @@
 #include "absl/strings/str_cat.h"
 #include "daemon/sequencer/scheduler.h"
 #include "gmock/gmock.h"
-#include "kernels/base/failpoint.h"
 #include "tests/daemon/sequencer/scheduler_harness.h"
+#include "tests/support/armed.h"
 
 namespace agmm {
 namespace {
@@ -57,13 +57,6 @@ TEST_F(PlansOfJobs, IdleWorkspacesMakeRoomForTensorsAndUsedOnesDoNot) {
   EXPECT_FALSE(created.has()) << created.Get().status();
   EXPECT_EQ(Metric("plans_cached"), 1) << "a plan without a workspace takes nothing";
 }
-
-// Arms a failpoint during its lifetime.
-struct Armed {
-  explicit Armed(const char* name) : name(name) { failpoint::Arm(name); }
-  ~Armed() { failpoint::Disarm(name); }
-  const char* const name;
-};
 
 TEST_F(PlansOfJobs, OtherJobsContinueDuringALongProof) {
   const Operands3 t = MakeOperands(64, MeshOf(1, 0)), u = MakeOperands(32, MeshOf(1, 1));
