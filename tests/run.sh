@@ -96,10 +96,11 @@ if [[ $long ]]; then tests/fuzz/fuzz.sh 60 || failed+=(build-fuzz); fi
 if [[ $long && -x build-test/bin/sm90_run ]]; then
   tests/model/ptx/known_good/all.sh build-known-good build-test || failed+=(build-known-good)
 fi
-# 1,000 epochs of plans whose products kernels compute, with delays and new operands.
+# More plans of each sharding, and 1,000 epochs with delays and new operands, whose products kernels compute.
 if [[ $long && -x build-test/bin/cuda_fault_test ]]; then
-  UCX_MEM_EVENTS=n UCX_MEM_MMAP_HOOK_MODE=none AGMM_KERNEL_EPOCHS=1000 AGMM_MODEL=gpus=8,memory=8GiB,channels=32,order=random \
-    build-test/bin/conformance_test --gtest_filter='*Kernels.Use*' || failed+=(build-test)
+  UCX_MEM_EVENTS=n UCX_MEM_MMAP_HOOK_MODE=none AGMM_KERNEL_EPOCHS=1000 AGMM_KERNEL_PLANS=24 \
+    AGMM_MODEL=gpus=8,memory=8GiB,channels=32,order=random build-test/bin/conformance_test \
+    --gtest_filter='*Kernels.Use*:*KernelShardings*' || failed+=(build-test)
 fi
 # Mutants of the host half of CUDA devices.
 if [[ $long && -x build-test/bin/cuda_fault_test ]]; then

@@ -2,18 +2,13 @@
 // transfers that the kernel of their carrier sends.
 #pragma once
 
-#include <iterator>
 #include <string>
 #include <vector>
 
 #include "kernels/cuda/cuda_peer.h"
-#include "kernels/cuda/sm90/product_arguments.h"
 #include "kernels/device/rank_plan.h"
 
 namespace agmm {
-
-// The most slots for which a kernel waits before one multiply.
-inline constexpr size_t kMostKernelWaits = std::size(sm90::Piece{}.waits);
 
 // Vectors are by step of the rank.
 struct KernelSteps {

@@ -2,12 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/units.h"
+#include "kernels/cuda/receipts.h"
 
 namespace agmm {
 namespace {
@@ -20,7 +22,12 @@ class Grouping {
  public:
   Grouping(const RankPlan& plan, const LoweredRank& rank, const std::vector<CudaPeer>& peers,
            const std::vector<KernelSteps>& steps)
-      : plan_(plan), rank_(rank), peers_(peers), all_(steps), mine_(steps[plan.peers.self]) {
+      : plan_(plan),
+        rank_(rank),
+        peers_(peers),
+        all_(steps),
+        mine_(steps[plan.peers.self]),
+        receipts_(*plan.schedule, plan.peers.self) {
     for (Rank other = 0; other < static_cast<Rank>(plan.schedule->ranks.size()); ++other) {
       const std::vector<Step>& of_rank = plan.schedule->ranks[other];
       for (size_t i = 0; i < of_rank.size(); ++i) {
@@ -35,6 +42,7 @@ class Grouping {
                                (arrives || peers[other].island == peers[plan.peers.self].island);
           producer.is_kernel = part == 0 && other < static_cast<Rank>(all_.size()) &&
                                i < all_[other].carried.size() && all_[other].carried[i];
+          kernels_send_here_ = kernels_send_here_ || producer.is_kernel;
         }
       }
     }
@@ -101,6 +109,7 @@ class Grouping {
     do {
       AddPass(lane, at, &unit);
     } while (*at < lane.size() && mine_.computed[lane[*at]] && TakesAnother(lane, *at, unit));
+    for (const Wait& wait : unit.waits) settled_[unit.lane].insert(wait.slot.index);
     return unit;
   }
 
@@ -118,8 +127,9 @@ class Grouping {
     for (; *at < end; ++*at) {
       const int step = lane[*at];
       const auto sends = sends_.find(step);
-      launch.pieces.push_back({step, SlotsToPoll(step, *unit),
-                               sends == sends_.end() ? std::vector<int>() : sends->second});
+      std::vector<int> slots = SlotsToPoll(step, unit);
+      launch.pieces.push_back(
+          {step, std::move(slots), sends == sends_.end() ? std::vector<int>() : sends->second});
       unit->steps.push_back(step);
     }
   }
@@ -145,53 +155,98 @@ class Grouping {
 
   const MultiplyOp& FinishOf(int step) const { return std::get<MultiplyOp>(rank_.steps[step].op); }
 
-  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`:
-  // at most two. Streams wait for the others, and the host for messages.
-  std::vector<int> SlotsToPoll(int step, const LaunchUnit& unit) const {
+  bool IsOfKernel(int slot) const {
+    const auto producer = producers_.find(slot);
+    return producer != producers_.end() && producer->second.is_kernel;
+  }
+  bool MayPoll(int slot) const {
+    const auto producer = producers_.find(slot);
+    return producer != producers_.end() && producer->second.can_raise;
+  }
+
+  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`;
+  // Finish leaves some of them to the stream. The unit also waits for blocks whose waits the
+  // schedule left out (receipts.h).
+  std::vector<int> SlotsToPoll(int step, LaunchUnit* unit) {
+    std::set<int>& settled = settled_[unit->lane];
     std::vector<int> slots;
-    for (const bool of_kernels : {true, false}) {
-      for (const Wait& wait : rank_.steps[step].waits) {
-        const auto producer = producers_.find(wait.slot.index);
-        if (wait.lag > 0 || producer == producers_.end() || !producer->second.can_raise ||
-            producer->second.is_kernel != of_kernels || IsAwaited(unit, wait)) {
-          continue;
-        }
-        // A launch may begin at once, so its first step waits like any other.
-        if (!of_kernels && unit.steps.empty()) continue;
-        if (slots.size() < kMostKernelWaits) slots.push_back(wait.slot.index);
+    const auto add = [&](int slot) {
+      const Wait wait = {{plan_.peers.self, slot}};
+      if (settled.contains(slot) || absl::c_linear_search(slots, slot)) return;
+      if (!absl::c_linear_search(unit->waits, wait)) unit->waits.push_back(wait);
+      // A launch may begin at once, so its first step waits like any other.
+      if (MayPoll(slot) && (IsOfKernel(slot) || !unit->steps.empty())) {
+        slots.push_back(slot);
+      } else {
+        settled.insert(slot);
+      }
+    };
+    for (const Wait& wait : rank_.steps[step].waits) {
+      if (wait.lag == 0) add(wait.slot.index);
+    }
+    receipts_.ForEachRead(plan_.steps()[step], [&](const Receipt& receipt) {
+      // Unless kernels send, a launch follows all that the waits of its first step imply.
+      if (!unit->steps.empty() || kernels_send_here_) add(receipt.slot);
+    });
+    // The CTA that loads this block may have computed none of those before.
+    const bool reads_own_memory = ReadsOwnMemory(step);
+    const std::vector<ProductPiece>& before = unit->product->pieces;
+    for (auto piece = before.rbegin(); piece != before.rend(); ++piece) {
+      for (const int slot : piece->slots) {
+        if (!reads_own_memory || !receipts_.Has(slot)) add(slot);
       }
     }
     return slots;
   }
 
-  // True if a step of the unit has waited for the same.
-  bool IsAwaited(const LaunchUnit& unit, const Wait& wait) const {
-    return absl::c_any_of(
-        unit.steps, [&](int step) { return absl::c_linear_search(rank_.steps[step].waits, wait); });
+  // True if the step reads nothing in place at other ranks. Then what it reads was there before the
+  // epoch, is made by this rank, or arrives with a slot of its own.
+  bool ReadsOwnMemory(int step) const {
+    bool own = true;
+    ForEachPlace(plan_.steps()[step].op, [&](const Block&, const Place& place, Use) {
+      own = own && place.rank == plan_.peers.self;
+    });
+    return own;
+  }
+
+  // Leaves slots to the stream if a piece has too many: first the ones that it has from others.
+  void LimitWaits(ProductLaunch* launch) const {
+    std::set<int> left;
+    for (const ProductPiece& piece : launch->pieces) {
+      auto polled = static_cast<int>(
+          absl::c_count_if(piece.slots, [&](int slot) { return !left.contains(slot); }));
+      for (auto slot = piece.slots.rbegin(); slot != piece.slots.rend() && polled > sm90::kMaxWaits;
+           ++slot) {
+        if (!IsOfKernel(*slot) && left.insert(*slot).second) --polled;
+      }
+    }
+    for (ProductPiece& piece : launch->pieces)
+      std::erase_if(piece.slots, [&](int slot) { return left.contains(slot); });
   }
 
   // Fills in the waits, and chooses the kernel.
   void Finish(LaunchUnit& unit) {
     const int index = static_cast<int>(&unit - made_.units.data());
-    std::vector<int> polled;
+    std::set<int> polled;
     if (unit.product.has_value()) {
+      LimitWaits(&*unit.product);
       for (const ProductPiece& piece : unit.product->pieces) {
-        polled.insert(polled.end(), piece.slots.begin(), piece.slots.end());
+        polled.insert(piece.slots.begin(), piece.slots.end());
         for (const int send : piece.sends) made_.unit_of_step[send] = index;
       }
     }
     for (const int slot : polled) {
       made_.polled[slot] = true;
-      if (producers_[slot].is_kernel) unit.product->awaits_kernels = true;
+      if (IsOfKernel(slot)) unit.product->awaits_kernels = true;
     }
     for (const int step : unit.steps) {
       made_.unit_of_step[step] = index;
       for (const Wait& wait : rank_.steps[step].waits) {
-        if (absl::c_linear_search(unit.waits, wait)) continue;
-        unit.waits.push_back(wait);
-        const bool polls = wait.lag == 0 && absl::c_linear_search(polled, wait.slot.index);
-        if (!polls) unit.events.push_back(wait);
+        if (!absl::c_linear_search(unit.waits, wait)) unit.waits.push_back(wait);
       }
+    }
+    for (const Wait& wait : unit.waits) {
+      if (wait.lag > 0 || !polled.contains(wait.slot.index)) unit.events.push_back(wait);
     }
     if (unit.product.has_value()) Choose(unit, !polled.empty());
   }
@@ -231,7 +286,11 @@ class Grouping {
   const std::vector<CudaPeer>& peers_;
   const std::vector<KernelSteps>& all_;
   const KernelSteps& mine_;
+  const Receipts receipts_;
   std::map<int, Producer> producers_;  // by slot of this rank
+  bool kernels_send_here_ = false;
+  // By lane: slots whose work has ended when the lane's next launch begins.
+  std::map<int, std::set<int>> settled_;
   // The least lag of the waits for a slot of a multiply, by rank and index; -1: none is known.
   absl::flat_hash_map<std::pair<Rank, int>, int> least_lag_;
   std::map<int, std::vector<int>> sends_;  // carried transfers by carrier

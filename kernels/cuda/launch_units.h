@@ -15,7 +15,7 @@ namespace agmm {
 // A multiply in a launch: a part of a block's sum.
 struct ProductPiece {
   int step = 0;
-  std::vector<int> slots;  // of this rank, for which the kernel waits; at most 2
+  std::vector<int> slots;  // of this rank, for which the kernel waits; at most sm90::kMaxWaits
   std::vector<int> sends;  // carried transfers; at most sm90::kMaxSends
 };
 
@@ -37,8 +37,8 @@ struct ProductLaunch {
 
 struct LaunchUnit {
   int lane = 0;
-  std::vector<int> steps;    // in the order of their lane; several only of products
-  std::vector<Wait> waits;   // of all steps; they hold before it is submitted
+  std::vector<int> steps;   // in the order of their lane; several only of products
+  std::vector<Wait> waits;  // of all steps, and more (receipts.h); they hold before it is submitted
   std::vector<Wait> events;  // those of them for which its stream waits
   std::optional<ProductLaunch> product;
 };

@@ -72,7 +72,7 @@ inline void ExpectExact(PreparedPlan& plan, Cluster& cluster, uint64_t epochs) {
       }
     }
     for (Rank rank = 0; rank < plan.rank_count(); ++rank) plan.Poison(rank, result);
-    const std::vector<EpochReport> reports = plan.RunAll(epoch, epoch, absl::Seconds(30));
+    const std::vector<EpochReport> reports = plan.RunAll(epoch, epoch, absl::Minutes(2));
     ASSERT_EQ(cluster.network().first_misfit(), absl::OkStatus());
     for (const EpochReport& report : reports) ASSERT_TRUE(report.status.ok()) << report.status;
     const TestMatrix expected =

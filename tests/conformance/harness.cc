@@ -66,6 +66,12 @@ const std::vector<DeviceKind>& DeviceKinds() {
   return *kinds;
 }
 
+std::vector<DeviceKind> KindsWithKernels() {
+  std::vector<DeviceKind> kinds = DeviceKinds();
+  std::erase_if(kinds, [](const DeviceKind& kind) { return !kind.product_kernels; });
+  return kinds;
+}
+
 std::vector<DeviceKind> DeviceKindsAndHidden() {
   std::vector<DeviceKind> kinds = DeviceKinds();
   DeviceKind& hidden = kinds.emplace_back(CpuKind());

@@ -35,7 +35,9 @@ struct DeviceKind {
 bool RowsSumAlike(GemmKernel kernel);
 // Returns all kinds that this machine has.
 const std::vector<DeviceKind>& DeviceKinds();
-// Returns these, and the CPU with heaps that the host cannot address, for tests of access to heaps.
+// Returns those of them with product_kernels.
+std::vector<DeviceKind> KindsWithKernels();
+// Returns all kinds, and the CPU with heaps that the host cannot address, for tests of heaps.
 std::vector<DeviceKind> DeviceKindsAndHidden();
 // Returns only the CPU, for its additional guarantees.
 const DeviceKind& CpuKind();

@@ -14,6 +14,7 @@
 #include "tests/conformance/cases.h"
 #include "tests/conformance/endless.h"
 #include "tests/conformance/expect_exact.h"
+#include "tests/support/armed.h"
 #include "tests/support/patience.h"
 
 namespace agmm::test {
@@ -23,13 +24,6 @@ using testing::AnyOf;
 using testing::Contains;
 using testing::Each;
 using testing::StartsWith;
-
-std::vector<DeviceKind> KindsWithKernels() {
-  std::vector<DeviceKind> kinds;
-  for (const DeviceKind& kind : DeviceKinds())
-    if (kind.product_kernels) kinds.push_back(kind);
-  return kinds;
-}
 
 // Kernels send if each rank has a GPU of its own, and all of these reach each other.
 bool MayKernelsSend(Cluster& cluster, int ranks) {

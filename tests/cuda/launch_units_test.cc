@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "kernels/cuda/cuda_program.h"
+#include "kernels/cuda/receipts.h"
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/send_lanes.h"
 #include "kernels/schedule/spec.h"
 #include "tests/cuda/program_peers.h"
 
@@ -34,7 +36,7 @@ struct Asked {
   bool reaches_all = true;
 };
 
-CudaProgram ProgramOf(const Asked& asked) {
+std::unique_ptr<ProgramPeers> PeersOf(const Asked& asked) {
   const Problem problem =
       ParseProblem(asked.spec, ParseMesh("x=" + std::to_string(asked.ranks)).value(), asked.shape,
                    asked.dtype)
@@ -45,13 +47,19 @@ CudaProgram ProgramOf(const Asked& asked) {
   options.k_chunks = asked.k_chunks;
   options.carried = asked.carried;
   options.split = asked.split;
-  ProgramPeers peers(problem, UniformTopology(asked.ranks, asked.nodes).value(), options);
-  for (CudaPeer& peer : peers.cuda) {
+  auto peers = std::make_unique<ProgramPeers>(
+      problem, UniformTopology(asked.ranks, asked.nodes).value(), options);
+  for (CudaPeer& peer : peers->cuda) {
     peer.sms = asked.sms;
     peer.tenants = asked.tenants;
     peer.reaches_all = asked.reaches_all;
   }
-  return LowerForCuda(peers.plan(), peers.cuda).value();
+  return peers;
+}
+
+CudaProgram ProgramOf(const Asked& asked) {
+  const std::unique_ptr<ProgramPeers> peers = PeersOf(asked);
+  return LowerForCuda(peers->plan(), peers->cuda).value();
 }
 
 std::vector<const ProductLaunch*> LaunchesOf(const CudaProgram& program) {
@@ -167,6 +175,39 @@ TEST(LaunchUnits, PartsOfASumAreOneBlock) {
   ASSERT_THAT(launches, SizeIs(1));
   EXPECT_THAT(launches[0]->blocks, SizeIs(2));
   EXPECT_THAT(launches[0]->pieces, SizeIs(8));
+}
+
+// The schedule has one wait for a chunk, at the first multiply that reads it. But a CTA may begin
+// with any block of the launch.
+TEST(LaunchUnits, EveryPieceWaitsForAllChunksThatItReads) {
+  int repeated = 0;
+  for (const char* algorithm : {"ring", "bidirectional_ring", "direct"}) {
+    for (const bool carried : {false, true}) {
+      const auto peers = PeersOf({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N]",
+                                  .algorithm = algorithm,
+                                  .ranks = 3,
+                                  .carried = carried,
+                                  .split = "none"});
+      const CudaProgram program = LowerForCuda(peers->plan(), peers->cuda).value();
+      const Receipts receipts(*peers->schedule, 0);
+      std::set<int> ended;  // slots behind whose work the launch begins
+      for (const int index : program.lanes[kComputeLane]) {
+        const LaunchUnit& unit = program.units[index];
+        for (const Wait& wait : unit.events) ended.insert(wait.slot.index);
+        std::set<int> polled;
+        for (size_t i = 0; unit.product.has_value() && i < unit.product->pieces.size(); ++i) {
+          const ProductPiece& piece = unit.product->pieces[i];
+          receipts.ForEachRead(peers->plan().steps()[piece.step], [&](const Receipt& receipt) {
+            if (ended.contains(receipt.slot)) return;
+            EXPECT_THAT(piece.slots, testing::Contains(receipt.slot)) << "piece " << i;
+            repeated += !polled.insert(receipt.slot).second;
+          });
+        }
+        for (const Wait& wait : unit.waits) ended.insert(wait.slot.index);
+      }
+    }
+  }
+  EXPECT_GT(repeated, 0);
 }
 
 TEST(LaunchUnits, AProductThatACopyAwaitsEndsItsLaunch) {

@@ -137,11 +137,14 @@ __device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 
 // Waits for the slots of a piece, before the thread loads it. Returns false if the launch is
 // aborted.
 __device__ __forceinline__ bool WaitForPiece(const Arguments& arguments, const Piece& piece) {
-  if (piece.waits[0] == nullptr && piece.waits[1] == nullptr) return true;
+  bool waited = false;
+#pragma unroll 1
   for (const uint64_t* const slot : piece.waits) {
-    if (slot != nullptr && !WaitForSlot(slot, arguments.epoch, arguments.abort)) return false;
+    if (slot == nullptr) continue;
+    if (!WaitForSlot(slot, arguments.epoch, arguments.abort)) return false;
+    waited = true;
   }
-  FenceAsyncGlobal();
+  if (waited) FenceAsyncGlobal();
   return true;
 }
 

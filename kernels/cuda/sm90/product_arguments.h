@@ -17,6 +17,7 @@ namespace agmm::sm90 {
 
 constexpr int kMaxBlocks = 32, kMaxPieces = 32;
 constexpr int kMaxSends = 2;  // of a piece: both directions of a ring
+constexpr int kMaxWaits = 8;  // of a piece
 constexpr int kMaxMaps = (2 + kMaxSends) * kMaxPieces;
 // The rows of a tile, and the bytes of K in one stage: 128, the span of the swizzle.
 constexpr int kTileRows = 128, kStageBytesOfK = 128;
@@ -48,7 +49,9 @@ struct Send {
 struct Piece {
   View a, b;
   int k = 0;
-  const uint64_t* waits[2] = {};  // slots that have the epoch before A or B is read; null: none
+  // Slots that have the epoch before A or B is read; null: none. All that the piece needs, because
+  // the CTA that loads it may not have loaded any earlier piece.
+  const uint64_t* waits[kMaxWaits] = {};
   Send sends[kMaxSends];
 };
 

@@ -92,8 +92,8 @@ absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& con
         }
         sends = sends || send.map >= 0;
       }
-      waits_inside =
-          waits_inside || (i > 0 && (piece.waits[0] != nullptr || piece.waits[1] != nullptr));
+      for (const uint64_t* const slot : piece.waits)
+        waits_inside = waits_inside || (i > 0 && slot != nullptr);
     }
     const TileOrder order(block, config.tile_cols, arguments.raster_rows);
     if (sends && waits_inside &&
