@@ -11,6 +11,10 @@ namespace agmm {
 CudaExecutor::~CudaExecutor() {
   Cancel(absl::CancelledError("the plan's executor was destroyed"));
   target_.pending.Drain();
+  // For the calls that free. If a group is open for too long, they may block.
+  const QuietLaunches quiet;
+  runs_.clear();
+  prepared_.reset();
 }
 
 absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const Schedule> schedule,
@@ -21,6 +25,9 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   AGMM_RETURN_IF_ERROR(device_->gpu->health().given_up());
   RankPlan plan = {problem, std::move(schedule), peers};
   AGMM_RETURN_IF_ERROR(plan.CheckPeers());
+  // Maps, allocates and loads.
+  const QuietLaunches quiet;
+  AGMM_RETURN_IF_ERROR(quiet.status());
   AGMM_ASSIGN_OR_RETURN(CudaPeers found, FindPeers(plan));
   AGMM_ASSIGN_OR_RETURN(
       prepared_, CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
@@ -40,6 +47,7 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
   for (size_t rank = 0; rank < peers.heaps.size(); ++rank) {
     CudaPeer& peer = found.heaps.emplace_back();
     std::shared_ptr<Gpu>& gpu = found.gpus.emplace_back();
+    found.groups.emplace_back();
     if (!plan.IsLocal(static_cast<Rank>(rank))) continue;
     auto* const heap = dynamic_cast<CudaHeap*>(peers.heaps[rank]);
     const auto* const executor = dynamic_cast<CudaExecutor*>(peers.executors[rank]);
@@ -50,6 +58,7 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
     }
     peer.heap = heap->address();
     gpu = executor->gpu();
+    found.groups.back() = executor->group_;
     AGMM_RETURN_IF_ERROR(gpu->health().given_up());
     peer.gpu = gpu->number();
     peer.reachable = device_->gpu->topology().AreConnected(device_->gpu->number(), peer.gpu);

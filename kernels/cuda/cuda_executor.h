@@ -62,6 +62,7 @@ class CudaExecutor final : public EventExecutor {
   absl::StatusOr<CudaPeers> FindPeers(const RankPlan& plan) const;
 
   CudaParts* const device_;
+  const std::shared_ptr<LaunchGroup> group_ = std::make_shared<LaunchGroup>();
   std::unique_ptr<const CudaPrepared> prepared_;
   std::vector<std::unique_ptr<CudaRun>> runs_;
   CudaEpochs::Target target_;

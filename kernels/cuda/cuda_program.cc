@@ -38,6 +38,8 @@ class CudaLowering {
     std::string not_carried;
     const std::vector<KernelSteps> kernels = FindKernelSteps(plan_, peers_, &not_carried);
     kernels_ = kernels[plan_.peers.self];
+    program_.group = RanksOfGroup(*plan_.schedule, kernels);
+    if (!absl::c_linear_search(program_.group, plan_.peers.self)) program_.group.clear();
     LaunchUnits launch = MakeLaunchUnits(plan_, lowered, peers_, kernels);
     program_.units = std::move(launch.units);
     program_.lanes = std::move(launch.lanes);
@@ -235,6 +237,7 @@ int64_t SizeBytes(const CudaProgram& program) {
   }
   for (const std::vector<int>& lane : program.lanes) add(lane);
   add(program.unit_of_step);
+  add(program.group);
   add(program.units);
   for (const LaunchUnit& unit : program.units) {
     add(unit.steps);

@@ -58,6 +58,7 @@ struct CudaProgram {
   std::vector<LaunchUnit> units;
   std::vector<std::vector<int>> lanes;  // units in order
   std::vector<int> unit_of_step;        // of a carried transfer: that of its carrier
+  std::vector<Rank> group;              // whose kernels send to each other, this rank's among them
   std::vector<bool> polled;             // by slot: a kernel waits for it in the GPU's memory
   std::vector<int64_t> chip_bytes;      // by lane
   std::vector<bool> multiplies;         // by lane

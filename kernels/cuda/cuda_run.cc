@@ -59,6 +59,7 @@ void CudaRun::Begin(uint64_t epoch, const Operands& operands, CUevent after) {
   staged_.clear();
   arriving_.clear();
   submitted_.assign(program_.units.size(), false);
+  arrived_ = has_launched_ = false;
   alone_ns_ = allowed_ns_ = 0;
   stuck_ = absl::OkStatus();
   words_.Begin(epoch);
@@ -114,19 +115,46 @@ bool CudaRun::TakeStaging(int index) {
   return true;
 }
 
-bool CudaRun::MaySubmit(const LaunchUnit& unit) const {
+bool CudaRun::MaySubmit(const LaunchUnit& unit) {
   if (!MayBegin(unit.waits)) return false;
-  if (!unit.product.has_value() || !unit.product->awaits_kernels) return true;
-  // Steps of other lanes may be in front of the work for which this kernel waits, so they go first.
-  return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) {
-    return static_cast<int>(IndexOf(lane)) == unit.lane || NextUnit(lane) == nullptr;
+  return !unit.product.has_value() || !unit.product->in_group || MaySubmitWithGroup(unit);
+}
+
+bool CudaRun::HasGroupUnits(int lane, size_t position) const {
+  const std::vector<int>& units = program_.lanes[lane];
+  return std::any_of(units.begin() + position, units.end(), [&](int unit) {
+    const auto& product = program_.units[unit].product;
+    return product.has_value() && product->in_group;
   });
+}
+
+bool CudaRun::MaySubmitWithGroup(const LaunchUnit& unit) {
+  if (!arrived_) {
+    // Steps of other lanes may be in front of the work for which this kernel waits, so they go
+    // first.
+    for (const Lane& lane : lanes_)
+      if (static_cast<int>(IndexOf(lane)) != unit.lane && NextUnit(lane) != nullptr) return false;
+    // Once the group is open, nothing holds up the rank until it has submitted its kernels.
+    for (size_t at = lanes_[unit.lane].position; HasGroupUnits(unit.lane, at); ++at)
+      if (!MayBegin(program_.units[program_.lanes[unit.lane][at]].waits)) return false;
+    arrived_ = true;
+    prepared_.group().Arrive(epoch_, static_cast<int>(program_.group.size()));
+  }
+  // A test lets the kernels of other ranks wait for this one.
+  if (AGMM_FAILPOINT(
+          absl::StrFormat("executor.hold_kernels_%d", plan_.WorldRank(plan_.peers.self))))
+    return false;
+  return prepared_.group().IsOpen(epoch_);
+}
+
+bool CudaRun::WaitsForGroup() const {
+  return has_launched_ && !failed() && !prepared_.group().HaveAllSubmitted(epoch_);
 }
 
 bool CudaRun::Submit() {
   bool progressed = false;
   for (Lane& lane : lanes_) {
-    for (const LaunchUnit* unit = NextUnit(lane); unit != nullptr && !failed();
+    for (const LaunchUnit* unit = NextUnit(lane); unit != nullptr && !failed() && !WaitsForGroup();
          unit = NextUnit(lane)) {
       if (!MaySubmit(*unit) || !TakeStaging(unit->steps[0])) break;
       if (const auto delay = RandomDelay()) absl::SleepFor(*delay);
@@ -144,6 +172,10 @@ bool CudaRun::Submit() {
       if (has_messages) lane.messages.push_back(index);
       ++lane.position;
       lane.since_ns = MonotonicNanos();
+      if (arrived_ && !has_launched_ && !HasGroupUnits(unit->lane, lane.position)) {
+        has_launched_ = true;
+        prepared_.group().Submitted(epoch_);
+      }
       progressed = true;
     }
   }
@@ -157,7 +189,7 @@ bool CudaRun::has_units() const {
 
 bool CudaRun::Advance(CUstream order, CUevent end) {
   const bool submitted = Submit();
-  if (has_units()) return submitted;
+  if (has_units() || WaitsForGroup()) return submitted;
   phase_ = Phase::kDraining;
   if (absl::Status status = RecordEnd(order, end); !status.ok()) {
     Fail(std::move(status));
@@ -425,7 +457,13 @@ void CudaRun::TimesOfBlocks(int index, const StepTime& whole, std::vector<StepTi
   }
 }
 
+void CudaRun::OnFailure() {
+  words_.Abort();
+  if (arrived_) prepared_.group().Withdraw(epoch_);
+}
+
 const EpochReport& CudaRun::Close() {
+  if (arrived_) prepared_.group().Over(epoch_);
   report_.end_ns = MonotonicNanos();
   if (phase_ != Phase::kAbandoned) {
     if (gpu_.health().lost().ok()) report_.steps = Times();
@@ -455,9 +493,24 @@ std::vector<LaneState> CudaRun::Lanes() const {
       continue;
     }
     state.missing = Missing(unit.waits);
+    if (state.missing.empty() && arrived_ && !has_launched_) DescribeGroup(unit, &state);
     state.ready = state.missing.empty();
   }
   return states;
+}
+
+void CudaRun::DescribeGroup(const LaunchUnit& unit, LaneState* state) const {
+  if (!unit.product.has_value()) return;
+  for (const ProductPiece& piece : unit.product->pieces) {
+    for (const int slot : piece.slots) {
+      // A kernel has only promised to raise it, so there is no event.
+      const Wait wait = {{plan_.peers.self, slot}};
+      if (prepared_.slots().EventOf(wait, epoch_) != nullptr) continue;
+      state->step = piece.step;
+      state->missing = {wait};
+      return;
+    }
+  }
 }
 
 void CudaRun::DescribeAtWork(const LaunchUnit& unit, LaneState* state) const {

@@ -88,7 +88,13 @@ class CudaRun final : public EpochRun {
   size_t IndexOf(const LaunchUnit& unit) const { return &unit - program_.units.data(); }
   // Submits ready units; returns true if any were submitted.
   bool Submit();
-  bool MaySubmit(const LaunchUnit& unit) const;
+  bool MaySubmit(const LaunchUnit& unit);
+  // The same for a unit that is submitted together with those of other ranks.
+  bool MaySubmitWithGroup(const LaunchUnit& unit);
+  // Returns true if a unit from this position of the lane on is in the group.
+  bool HasGroupUnits(int lane, size_t position) const;
+  // Returns true while the rank submits nothing, because others have not submitted theirs.
+  bool WaitsForGroup() const;
   // Returns true if a unit is left that may be submitted.
   bool has_units() const;
   // Calls visit(step) for each step of the unit, and each transfer that it carries.
@@ -125,6 +131,9 @@ class CudaRun final : public EpochRun {
   // The times of a unit that one kernel computes, block by block, if they are traced. `whole`: of
   // the unit.
   void TimesOfBlocks(int unit, const StepTime& whole, std::vector<StepTime>* times) const;
+  // The state of a lane whose unit waits until all ranks of the group can submit: a slot that
+  // another rank's kernel will raise.
+  void DescribeGroup(const LaunchUnit& unit, LaneState* state) const;
   // The state of a lane whose unit is at work: the slot for which its kernel waits, if any is
   // known.
   void DescribeAtWork(const LaunchUnit& unit, LaneState* state) const;
@@ -133,7 +142,7 @@ class CudaRun final : public EpochRun {
   const CudaPrepared::UnitEvents& EventsOf(int unit) const {
     return prepared_.events(unit, epoch_);
   }
-  void OnFailure() override { words_.Abort(); }
+  void OnFailure() override;
   std::vector<LaneState> Lanes() const override;
   // Knows the times of steps that the GPU has reached.
   std::vector<StepTime> Times() const override;
@@ -155,9 +164,10 @@ class CudaRun final : public EpochRun {
   std::vector<Lane> lanes_;
   std::map<int, Staged> staged_;  // by step
   std::deque<Arriving> arriving_;
-  std::vector<bool> submitted_;  // by unit
-  int64_t alone_ns_ = 0;         // when it had failed and earlier epochs were over; else 0
-  int64_t allowed_ns_ = 0;       // the time that all earlier work may take, read at alone_ns_
+  std::vector<bool> submitted_;                  // by unit
+  bool arrived_ = false, has_launched_ = false;  // in the group; its units are submitted
+  int64_t alone_ns_ = 0;    // when it had failed and earlier epochs were over; else 0
+  int64_t allowed_ns_ = 0;  // the time that all earlier work may take, read at alone_ns_
   absl::Status stuck_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -254,7 +255,8 @@ class Finder {
     const Rank to = std::get<Transfer>(step.op).to[0].rank;
     const auto waiters = waiters_.find(KeyOf(step.signals[0]));
     if (waiters == waiters_.end()) return false;
-    return absl::c_all_of(waiters->second,
+    return !readers_.at({one.rank, one.step}).empty() &&
+           absl::c_all_of(waiters->second,
                           [&](const Waiter& waiter) {
                             const auto index = waiter.step - StepsOf(to).data();
                             return waiter.lag == 0 && IsInKernel(to, static_cast<int>(index));
@@ -296,6 +298,17 @@ class Finder {
 };
 
 }  // namespace
+
+std::vector<Rank> RanksOfGroup(const Schedule& schedule, const std::vector<KernelSteps>& steps) {
+  std::set<Rank> ranks;
+  for (Rank rank = 0; rank < static_cast<Rank>(steps.size()); ++rank) {
+    for (size_t i = 0; i < steps[rank].carried.size(); ++i) {
+      if (!steps[rank].carried[i]) continue;
+      ranks.insert({rank, std::get<Transfer>(schedule.ranks[rank][i].op).to[0].rank});
+    }
+  }
+  return {ranks.begin(), ranks.end()};
+}
 
 std::vector<KernelSteps> FindKernelSteps(const RankPlan& plan, const std::vector<CudaPeer>& peers,
                                          std::string* not_carried) {

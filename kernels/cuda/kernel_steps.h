@@ -25,4 +25,8 @@ struct KernelSteps {
 std::vector<KernelSteps> FindKernelSteps(const RankPlan& plan, const std::vector<CudaPeer>& peers,
                                          std::string* not_carried);
 
+// Returns the ranks whose kernels send to each other, in order. `steps`: as FindKernelSteps returns
+// it.
+std::vector<Rank> RanksOfGroup(const Schedule& schedule, const std::vector<KernelSteps>& steps);
+
 }  // namespace agmm

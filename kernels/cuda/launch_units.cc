@@ -233,11 +233,12 @@ class Grouping {
       for (const ProductPiece& piece : unit.product->pieces) {
         polled.insert(piece.slots.begin(), piece.slots.end());
         for (const int send : piece.sends) made_.unit_of_step[send] = index;
+        if (!piece.sends.empty()) unit.product->in_group = true;
       }
     }
     for (const int slot : polled) {
       made_.polled[slot] = true;
-      if (IsOfKernel(slot)) unit.product->awaits_kernels = true;
+      if (IsOfKernel(slot)) unit.product->in_group = true;
     }
     for (const int step : unit.steps) {
       made_.unit_of_step[step] = index;

@@ -30,9 +30,9 @@ struct ProductLaunch {
   std::vector<ProductBlock> blocks;
   std::vector<ProductPiece> pieces;
   int tiles = 0;
-  // Waits for kernels that may not have been submitted. Then it is submitted after all steps of its
-  // rank's other lanes.
-  bool awaits_kernels = false;
+  // Waits for kernels of other ranks that send, or sends. Then it is submitted together with them
+  // (launch_group.h), after all steps of its rank's other lanes.
+  bool in_group = false;
 };
 
 struct LaunchUnit {

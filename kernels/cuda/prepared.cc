@@ -30,6 +30,8 @@ absl::StatusOr<std::unique_ptr<const CudaPrepared>> CudaPrepared::Create(
   prepared->traces_.resize(prepared->program_.units.size());
   if (trace_chunks) AGMM_RETURN_IF_ERROR(prepared->MakeTraces());
   AGMM_RETURN_IF_ERROR(prepared->MakeSteps(streams));
+  if (!prepared->program_.group.empty())
+    prepared->group().Join([gpu = prepared->gpu_] { gpu->thread().Wake(); });
   return prepared;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/cuda_slots.h"
+#include "kernels/cuda/launch_group.h"
 #include "kernels/cuda/launch_words.h"
 #include "kernels/cuda/pinned.h"
 #include "kernels/cuda/slot_memory.h"
@@ -26,6 +27,7 @@ namespace agmm {
 struct CudaPeers {
   std::vector<CudaPeer> heaps;
   std::vector<std::shared_ptr<Gpu>> gpus;
+  std::vector<std::shared_ptr<LaunchGroup>> groups;  // that the rank leads, if it is its first
 };
 
 // Constant, so any thread may read it, and its slots are thread-safe. Only the GPU's thread submits
@@ -86,6 +88,8 @@ class CudaPrepared {
     return reinterpret_cast<sm90::TileTrace*>(traces_[unit]->data()) +
            epoch % kEventSets * program_.units[unit].product->tiles;
   }
+  // Requires program().group.
+  LaunchGroup& group() const { return *peers_.groups[program_.group[0]]; }
   // Requires a carried transfer.
   CUdeviceptr counter(int step) const { return slot_memory_->counter(counters_.at(step)); }
 

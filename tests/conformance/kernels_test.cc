@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <future>
 #include <set>
@@ -122,7 +123,7 @@ RankState Observe(PreparedPlan& plan, Rank rank) {
   return state.get_future().get();
 }
 
-// Kernels that wait for a kernel of rank 1, which has begun its epoch and submits nothing.
+// Kernels that wait for a kernel of rank 1, which does not submit it.
 class WaitingKernels : public testing::TestWithParam<DeviceKind> {
  protected:
   static Case Ring() {
@@ -141,9 +142,7 @@ class WaitingKernels : public testing::TestWithParam<DeviceKind> {
       plan.Run(rank, 1, 1, deadline, reports.At(rank));
     for (const Rank rank : {0, 2}) {
       ASSERT_TRUE(Eventually([&] {
-        std::promise<RankState> state;
-        plan.executor(rank)->Observe(false, [&](const RankState& seen) { state.set_value(seen); });
-        const std::vector<LaneState> lanes = state.get_future().get().lanes;
+        const std::vector<LaneState> lanes = Observe(plan, rank).lanes;
         return lanes.size() == 1 && lanes[0].missing.empty() && !lanes[0].ready;
       })) << "rank "
           << rank << " has not submitted its kernel";
@@ -163,7 +162,7 @@ TEST_P(WaitingKernels, EndWhenTheirEpochIsCanceled) {
   {
     PreparedPlan plan = Prepare();
     if (!MayKernelsSend(cluster_, 3)) GTEST_SKIP() << "copies do the sending on these GPUs";
-    const Armed hold("executor.hold_rank_1");
+    const Armed hold("executor.hold_kernels_1");
     Reports reports(3);
     Start(plan, reports, Deadline::Infinite());
     for (Rank rank = 0; rank < 3; ++rank)
@@ -178,13 +177,48 @@ TEST_P(WaitingKernels, EndAtTheirDeadline) {
   {
     PreparedPlan plan = Prepare();
     if (!MayKernelsSend(cluster_, 3)) GTEST_SKIP() << "copies do the sending on these GPUs";
-    const Armed hold("executor.hold_rank_1");
+    const Armed hold("executor.hold_kernels_1");
     Reports reports(3);
     Start(plan, reports, Deadline::After(absl::Seconds(4)));
     for (const EpochReport& report : reports.Wait())
       EXPECT_EQ(report.status.code(), absl::StatusCode::kDeadlineExceeded);
   }
   ExpectThatTheNextPlanIsExact();
+}
+
+// A call of a driver with calls=lock keeps all others from submitting while it waits for the
+// kernels that run.
+TEST_P(WaitingKernels, RunWhileOtherPlansArePrepared) {
+  PreparedPlan plan = Prepare();
+  std::future<absl::StatusOr<int64_t>> wrong =
+      std::async(std::launch::async, [&] { return Endless(plan, 12).Go(); });
+  do {
+    const PreparedPlan other = Prepare();
+  } while (wrong.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  const absl::StatusOr<int64_t> count = wrong.get();
+  ASSERT_TRUE(count.ok()) << count.status();
+  EXPECT_EQ(*count, 0);
+}
+
+// Rank 1 submits nothing at all, so the kernels of the others would occupy their GPUs for nothing.
+TEST_P(WaitingKernels, AreNotSubmittedBeforeAllRanksCanSubmit) {
+  PreparedPlan plan = Prepare();
+  if (!MayKernelsSend(cluster_, 3)) GTEST_SKIP() << "copies do the sending on these GPUs";
+  Reports reports(3);
+  {
+    const Armed hold("executor.hold_rank_1");
+    for (Rank rank = 0; rank < 3; ++rank)
+      plan.Run(rank, 1, 1, Deadline::Infinite(), reports.At(rank));
+    for (const Rank rank : {0, 2}) {
+      ASSERT_TRUE(Eventually([&] {
+        const std::vector<LaneState> lanes = Observe(plan, rank).lanes;
+        return lanes.size() == 1 && lanes[0].missing.size() == 1;
+      })) << "rank "
+          << rank << " does not wait for the kernel of another";
+    }
+  }
+  for (Rank rank = 0; rank < 3; ++rank) Observe(plan, rank);  // gives each rank a turn
+  for (const EpochReport& report : reports.Wait()) EXPECT_TRUE(report.status.ok()) << report.status;
 }
 
 // With times of chunks, which are off by default.
@@ -230,7 +264,7 @@ TEST_P(TracedKernels, GiveEachStepOfAUnitItsOwnTime) {
 
 TEST_P(TracedKernels, NameTheChunkOfAKernelForWhichTheyWait) {
   if (!MayKernelsSend(cluster_, 3)) GTEST_SKIP() << "copies do the sending on these GPUs";
-  const Armed hold("executor.hold_rank_1");
+  const Armed hold("executor.hold_kernels_1");
   Reports reports(3);
   for (Rank rank = 0; rank < 3; ++rank)
     plan_.Run(rank, 1, 1, Deadline::Infinite(), reports.At(rank));

@@ -81,7 +81,7 @@ TEST(LaunchUnits, AGatherIsOneKernelThatWaitsForAllButTheFirstChunk) {
   EXPECT_THAT(launches[0]->blocks, SizeIs(4));
   EXPECT_THAT(launches[0]->pieces[0].slots, IsEmpty());
   for (int piece = 1; piece < 4; ++piece) EXPECT_THAT(launches[0]->pieces[piece].slots, SizeIs(1));
-  EXPECT_FALSE(launches[0]->awaits_kernels);
+  EXPECT_FALSE(launches[0]->in_group);
   EXPECT_EQ(CountPolled(program), 3);
   EXPECT_THAT(program.products, ElementsAre("agmm_product_bf16_bf16_128"));
 }
@@ -111,7 +111,7 @@ TEST(LaunchUnits, KernelsSendTheChunksOfACarriedRing) {
   std::vector<size_t> sends;
   for (const ProductPiece& piece : launches[0]->pieces) sends.push_back(piece.sends.size());
   EXPECT_THAT(sends, ElementsAre(1, 1, 1, 0));
-  EXPECT_TRUE(launches[0]->awaits_kernels);
+  EXPECT_TRUE(launches[0]->in_group);
   EXPECT_THAT(program.products, ElementsAre("agmm_ring_bf16_bf16_128"));
   // No copy is left.
   EXPECT_THAT(program.units, SizeIs(1));
@@ -133,7 +133,7 @@ TEST(LaunchUnits, AChunkThatLeavesTheNodeIsCopiedOnItsWholeWay) {
 
 TEST(LaunchUnits, NothingIsCarriedToAGpuThatTakesCopiesThroughPinnedMemory) {
   const CudaProgram program = ProgramOf({.carried = true, .reaches_all = false});
-  for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->awaits_kernels);
+  for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->in_group);
   EXPECT_THAT(program.products,
               testing::Contains(testing::StartsWith(
                   "copied, not carried: GPU 0 takes copies of other jobs through pinned memory")));
@@ -148,7 +148,7 @@ TEST(LaunchUnits, AKernelSendsAChunkToTwoRanksAtMost) {
 
 TEST(LaunchUnits, NothingIsCarriedWhereAnotherDeviceSharesTheGpu) {
   const CudaProgram program = ProgramOf({.carried = true, .tenants = 2});
-  for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->awaits_kernels);
+  for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->in_group);
   EXPECT_THAT(program.products,
               testing::Contains("copied, not carried: GPU 0 runs 2 devices, so a kernel could wait "
                                 "for one that is behind it"));

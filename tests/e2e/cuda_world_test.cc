@@ -339,10 +339,10 @@ TEST_F(CarriedJobs, EndWithAKilledDaemonAndRunAgain) {
   Ok(Submit({"--wait"}));
 }
 
-// Rank 5 begins its epochs, and submits nothing: kernels of its neighbours wait for its kernel.
+// Rank 5 does not submit its kernel, for which those of its neighbours wait.
 class CarriedWaits : public CarriedJobs {
  protected:
-  CarriedWaits() : CarriedJobs(",executor.hold_rank_5=*") {}
+  CarriedWaits() : CarriedJobs(",executor.hold_kernels_5=*") {}
 };
 
 TEST_F(CarriedWaits, EndAtTheDeadlineOrByACancel) {
@@ -409,7 +409,7 @@ TEST_F(CudaLosses, AreLoggedByTheirDaemonAndInTheStatusOfBoth) {
 // Rank 5 never begins, so the others wait for it.
 class CudaWaits : public CudaCtl {
  protected:
-  CudaWaits() : CudaCtl("executor.hold_rank_5=*") {}
+  CudaWaits() : CudaCtl("executor.hold_kernels_5=*") {}
 };
 
 TEST_F(CudaWaits, EndAtTheDeadlineOrByACancel) {

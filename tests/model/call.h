@@ -25,7 +25,7 @@ class Call {
   // finding.
   Stream* Find(CUstream handle) const;
   Event* Find(CUevent handle) const;
-  // With calls=block: waits until all submitted work is done.
+  // With calls=block and calls=lock: waits until all submitted work is done.
   void Block() const;
   // Ends the test because of an argument that the model does not support.
   [[noreturn]] void Refuse(const std::string& what) const;

@@ -2,7 +2,9 @@
 #include <cuda.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
+#include <thread>
 
 #include "tests/model/call.h"
 #include "tests/model/functions.h"
@@ -16,6 +18,12 @@ std::vector<Gpu*>& CurrentContexts() {
 
 Call::Call(const char* function) : name(function), lock_(TheMachine().mutex) {
   Machine& machine = TheMachine();
+  while (machine.locked_by != std::thread::id() &&
+         machine.locked_by != std::this_thread::get_id()) {
+    lock_.unlock();
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+    lock_.lock();
+  }
   const int64_t count = ++machine.calls[name];
   const bool informs =
       name == "cuDriverGetVersion" || name == "cuGetProcAddress" || name.starts_with("cuGetError");
@@ -57,7 +65,11 @@ Event* Call::Find(CUevent handle) const {
 }
 
 void Call::Block() const {
-  if (TheOptions().block) TheMachine().WaitForAll(name + ", with calls=block,");
+  Machine& machine = TheMachine();
+  if (TheOptions().calls == Calls::kFree) return;
+  if (TheOptions().calls == Calls::kLock) machine.locked_by = std::this_thread::get_id();
+  machine.WaitForAll(name + ", which waits for all work,");
+  machine.locked_by = {};
 }
 
 void Call::Refuse(const std::string& what) const {

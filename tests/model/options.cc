@@ -77,7 +77,7 @@ void Set(Options& options, const std::string& key, const std::string& value) {
   } else if (key == "order") {
     options.order = Order(Choice(key, value, {"eager", "lazy", "random", "oldest", "newest"}));
   } else if (key == "calls") {
-    options.block = Choice(key, value, {"free", "block"});
+    options.calls = Calls(Choice(key, value, {"free", "block", "lock"}));
   } else if (key == "orphans") {
     options.orphans = Orphans(Choice(key, value, {"released", "stuck", "refused"}));
   } else if (key == "seed") {

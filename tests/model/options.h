@@ -9,6 +9,7 @@ namespace model {
 
 enum class Peers { kAll, kPairs, kNone };
 // The three behaviours of a wait for an event of a lost GPU; README.md describes them.
+enum class Calls { kFree, kBlock, kLock };
 enum class Orphans { kReleased, kStuck, kRefused };
 // The time at which work runs, and the choice of the next operation; README.md describes them.
 enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };
@@ -20,7 +21,9 @@ struct Options {
   int channels = 8;  // in-order hardware channels a GPU, 1 to 32
   int depth = 1024;  // operations that a channel holds before a caller blocks
   Order order = Order::kEager;
-  bool block = false;  // calls=block: allocations, frees and the like wait for all work
+  // Allocations, frees and the like wait for all work (block), and all other calls wait for them
+  // meanwhile (lock).
+  Calls calls = Calls::kFree;
   Orphans orphans = Orphans::kReleased;
   uint64_t seed = 1;
   int driver = 13000;  // the driver's version; 0 is a stub

@@ -12,6 +12,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/model/compute.h"
@@ -112,7 +113,8 @@ class Machine {
   std::map<uint64_t, std::string> others;  // cuBLASLt's objects, by address
   std::map<std::string, int64_t> calls;
   bool initialized = false;
-  int slow_gpu = -1;  // while a history is recorded: runs last
+  std::thread::id locked_by;  // with calls=lock: the thread whose call waits for all work
+  int slow_gpu = -1;          // while a history is recorded: runs last
 
   // Returns a handle that has not been used before.
   uint64_t NewHandle() { return last_handle_ += 16; }
