@@ -7,16 +7,19 @@
 
 #include <cstdlib>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_device.h"
 #include "tests/conformance/cases.h"
 #include "tests/conformance/cuda_kind.h"
+#include "tests/support/armed.h"
 
 namespace agmm::test {
 namespace {
 
 using testing::ContainsRegex;
+using testing::ElementsAre;
 using testing::HasSubstr;
 
 void Model(const std::string& options) { setenv("AGMM_MODEL", options.c_str(), /*overwrite=*/1); }
@@ -170,8 +173,7 @@ INSTANTIATE_TEST_SUITE_P(All, LostGpu,
 // Two ranks on GPUs 0 and 1, of which GPU 1 silently never ends some of its work.
 class HungGpu : public testing::TestWithParam<const char*> {
  protected:
-  HungGpu() { failpoint::Arm("executor.short_grace"); }
-  ~HungGpu() override { failpoint::Disarm("executor.short_grace"); }
+  const Armed short_grace_{"executor.short_grace"};
 };
 
 TEST_P(HungGpu, EndsItsEpochsAndKeepsWhatItMayWrite) {
@@ -219,6 +221,29 @@ INSTANTIATE_TEST_SUITE_P(All, HungGpu,
                          testing::Values("gpus=2,hang=1@60", "gpus=2,hang=1@61,order=lazy",
                                          "gpus=2,hang=1@60,peers=none,calls=block",
                                          "gpus=2,hang=1@62,order=random,calls=block"));
+
+// GPU 1 never ends its kernel, and the kernels of the others wait for chunks that it sends.
+TEST(HungKernel, TheKernelsThatWaitForItEndAndItsGpuIsGivenUp) {
+  Model("gpus=3,channels=1,hang=1@30");
+  const Armed few_rows("products.few_rows"), short_grace("executor.short_grace");
+  Case c{"ring", DType::kBF16, 3, 1, 1, 97, 61, 33};
+  c.carried = true;
+  Cluster cluster(CudaKinds()[0], c.topology());
+  PreparedPlan plan(cluster, c.problem(), c.schedule());
+  EXPECT_THAT(plan.executor(1)->device_products(), ElementsAre("agmm_ring_bf16_bf16_128"));
+  plan.FillInputs(1);
+  std::vector<EpochReport> ended(3);
+  for (uint64_t epoch = 1; epoch <= 40 && ended[1].status.ok(); ++epoch)
+    ended = plan.RunAll(epoch, 1, absl::Seconds(4));
+  for (Rank rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(ended[rank].status.code(), absl::StatusCode::kDeadlineExceeded);
+    const std::string message(ended[rank].status.message());
+    EXPECT_EQ(absl::StrContains(message, "GPU 1 has not ended its work"), rank == 1) << message;
+    EXPECT_THAT(cluster.device(rank)->info().failure,
+                ContainsRegex(absl::StrFormat("^GPU %d is given up: %sGPU 1 has not ended its work",
+                                              rank, rank == 1 ? "" : "work of GPU 1 .*: ")));
+  }
+}
 
 // Each call fails once, at its first use by an epoch or later: the epoch fails by name, the plan
 // with it, and a new plan on the same devices is right.
