@@ -164,38 +164,52 @@ class Grouping {
     return producer != producers_.end() && producer->second.can_raise;
   }
 
-  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`;
-  // Finish leaves some of them to the stream. The unit also waits for blocks whose waits the
-  // schedule left out (receipts.h).
+  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`.
+  // The unit's stream waits for the rest. The unit also waits for blocks whose waits the schedule
+  // left out (receipts.h).
   std::vector<int> SlotsToPoll(int step, LaunchUnit* unit) {
-    std::set<int>& settled = settled_[unit->lane];
-    std::vector<int> slots;
-    const auto add = [&](int slot) {
+    std::vector<int> polled;
+    for (const int slot : SlotsNeeded(step, *unit)) {
       const Wait wait = {{plan_.peers.self, slot}};
-      if (settled.contains(slot) || absl::c_linear_search(slots, slot)) return;
       if (!absl::c_linear_search(unit->waits, wait)) unit->waits.push_back(wait);
       // A launch may begin at once, so its first step waits like any other.
-      if (MayPoll(slot) && (IsOfKernel(slot) || !unit->steps.empty())) {
-        slots.push_back(slot);
+      const bool polls = IsOfKernel(slot) || (MayPoll(slot) && !unit->steps.empty() &&
+                                              polled.size() < static_cast<size_t>(sm90::kMaxWaits));
+      if (polls) {
+        polled.push_back(slot);
       } else {
-        settled.insert(slot);
+        unit->events.push_back(wait);
+        settled_[unit->lane].insert(slot);
       }
+    }
+    return polled;
+  }
+
+  // Returns the slots of this epoch for which the step has to wait, except settled ones: those of
+  // kernels, its own, and the latest of earlier pieces.
+  std::vector<int> SlotsNeeded(int step, const LaunchUnit& unit) const {
+    std::vector<int> slots;
+    const auto settled = settled_.find(unit.lane);
+    const auto add = [&](int slot) {
+      if (settled != settled_.end() && settled->second.contains(slot)) return;
+      if (!absl::c_linear_search(slots, slot)) slots.push_back(slot);
     };
     for (const Wait& wait : rank_.steps[step].waits) {
       if (wait.lag == 0) add(wait.slot.index);
     }
     receipts_.ForEachRead(plan_.steps()[step], [&](const Receipt& receipt) {
       // Unless kernels send, a launch follows all that the waits of its first step imply.
-      if (!unit->steps.empty() || kernels_send_here_) add(receipt.slot);
+      if (!unit.steps.empty() || kernels_send_here_) add(receipt.slot);
     });
-    // The CTA that loads this block may have computed none of those before.
+    // The CTA that loads this block may have computed none of the earlier ones.
     const bool reads_own_memory = ReadsOwnMemory(step);
-    const std::vector<ProductPiece>& before = unit->product->pieces;
+    const std::vector<ProductPiece>& before = unit.product->pieces;
     for (auto piece = before.rbegin(); piece != before.rend(); ++piece) {
       for (const int slot : piece->slots) {
         if (!reads_own_memory || !receipts_.Has(slot)) add(slot);
       }
     }
+    std::stable_partition(slots.begin(), slots.end(), [&](int slot) { return IsOfKernel(slot); });
     return slots;
   }
 
@@ -209,27 +223,11 @@ class Grouping {
     return own;
   }
 
-  // Leaves slots to the stream if a piece has too many: first the ones that it has from others.
-  void LimitWaits(ProductLaunch* launch) const {
-    std::set<int> left;
-    for (const ProductPiece& piece : launch->pieces) {
-      auto polled = static_cast<int>(
-          absl::c_count_if(piece.slots, [&](int slot) { return !left.contains(slot); }));
-      for (auto slot = piece.slots.rbegin(); slot != piece.slots.rend() && polled > sm90::kMaxWaits;
-           ++slot) {
-        if (!IsOfKernel(*slot) && left.insert(*slot).second) --polled;
-      }
-    }
-    for (ProductPiece& piece : launch->pieces)
-      std::erase_if(piece.slots, [&](int slot) { return left.contains(slot); });
-  }
-
   // Fills in the waits, and chooses the kernel.
   void Finish(LaunchUnit& unit) {
     const int index = static_cast<int>(&unit - made_.units.data());
     std::set<int> polled;
     if (unit.product.has_value()) {
-      LimitWaits(&*unit.product);
       for (const ProductPiece& piece : unit.product->pieces) {
         polled.insert(piece.slots.begin(), piece.slots.end());
         for (const int send : piece.sends) made_.unit_of_step[send] = index;
@@ -247,7 +245,8 @@ class Grouping {
       }
     }
     for (const Wait& wait : unit.waits) {
-      if (wait.lag > 0 || !polled.contains(wait.slot.index)) unit.events.push_back(wait);
+      const bool polls = wait.lag == 0 && polled.contains(wait.slot.index);
+      if (!polls && !absl::c_linear_search(unit.events, wait)) unit.events.push_back(wait);
     }
     if (unit.product.has_value()) Choose(unit, !polled.empty());
   }

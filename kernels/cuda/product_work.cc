@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
 #include <memory>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "kernels/base/status.h"
 #include "kernels/cuda/product_kernels.h"
 
@@ -70,6 +72,9 @@ class ProductWork {
     AGMM_ASSIGN_OR_RETURN(piece->b,
                           MapOf(multiply.b, multiply.k, multiply.n,
                                 sm90::kStageBytesOfK / static_cast<int>(SizeOf(multiply.b.dtype))));
+    if (from.slots.size() > std::size(piece->waits))
+      return absl::InternalError(absl::StrCat("a piece waits for ", from.slots.size(),
+                                              " slots; its kernel has ", sm90::kMaxWaits));
     for (size_t i = 0; i < from.slots.size(); ++i) {
       piece->waits[i] =
           reinterpret_cast<const uint64_t*>(prepared_.slot_memory().slot(from.slots[i]));
