@@ -74,7 +74,7 @@ TEST_P(Kernels, ComputeEveryBitOfC) {
 // 1,000 epochs run in tests/run.sh --long.
 TEST_P(Kernels, UseOnlyTheInputsOfTheirEpoch) {
   const char* const asked = std::getenv("AGMM_KERNEL_EPOCHS");
-  const int epochs = asked == nullptr ? 6 : std::atoi(asked);
+  const int epochs = asked == nullptr ? 4 : std::atoi(asked);
   PreparedPlan plan(cluster_, c().problem(), c().schedule(cluster_.topology()));
   const Armed delay("executor.delay");
   const auto wrong = Endless(plan, epochs).Go();

@@ -409,7 +409,7 @@ TEST_F(CudaLosses, AreLoggedByTheirDaemonAndInTheStatusOfBoth) {
 // Rank 5 never begins, so the others wait for it.
 class CudaWaits : public CudaCtl {
  protected:
-  CudaWaits() : CudaCtl("executor.hold_kernels_5=*") {}
+  CudaWaits() : CudaCtl("executor.hold_rank_5=*") {}
 };
 
 TEST_F(CudaWaits, EndAtTheDeadlineOrByACancel) {
