@@ -19,11 +19,18 @@
 
 namespace agmm {
 
+// Under a sanitizer. clang has no macro for it, gcc 12 no __has_feature.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-inline constexpr bool kSanitized = true;
-#else
-inline constexpr bool kSanitized = false;
+#define AGMM_SANITIZED true
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define AGMM_SANITIZED true
 #endif
+#endif
+#ifndef AGMM_SANITIZED
+#define AGMM_SANITIZED false
+#endif
+inline constexpr bool kSanitized = AGMM_SANITIZED;
 
 struct WorldOptions {
   int nodes = 1;
