@@ -52,13 +52,13 @@ check() {
     sort -rn | sed -n 1,10p || true
 }
 
-# start_build LABEL FLAGS [CMAKE ARGUMENTS]: starts to build the tests of this label with a sanitizer, with --long all
-# tests, while the tests of the folder before run. Those often wait; the low priority of the build
-# leaves them the processors at all other times.
+# start_build LABEL FLAGS [CMAKE ARGUMENTS]: starts to build the tests of this label with a
+# sanitizer, with --long all tests, while the tests of the folder before run. Those often wait; the
+# low priority of the build leaves them the processors at all other times.
 start_build() {
-  local target=$1_tests
-  if [[ $long ]]; then target=all; fi
-  configure "build-$1" -DAGMM_SANITIZE="$2" "${@:3}"
+  local target=$1_tests model=(-DAGMM_BUILT_MODEL="$PWD/build-test/lib/model")
+  if [[ $long ]]; then target=all model=(-DAGMM_BUILT_MODEL=); fi
+  configure "build-$1" -DAGMM_SANITIZE="$2" "${model[@]}" "${@:3}"
   nice -n 19 ninja -C "build-$1" "$target" >"build-$1/build.log" 2>&1 &
   building=$!
 }
