@@ -266,6 +266,28 @@ TEST_F(ComputeTest, SharedMemoryBeyond48KibNeedsTheAttribute) {
   for (uint32_t i = 0; i < 64; ++i) EXPECT_EQ(result[i], i ^ 1);
 }
 
+TEST_F(ComputeTest, ClustersFitAsOftenAsTheirCtas) {
+  Begin();
+  CUlaunchAttribute attribute = {};
+  attribute.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
+  attribute.value.clusterDim = {4, 1, 1};
+  CUlaunchConfig launch = {};
+  launch.gridDimX = 4;
+  launch.blockDimX = 64;
+  launch.gridDimY = launch.gridDimZ = launch.blockDimY = launch.blockDimZ = 1;
+  launch.attrs = &attribute;
+  const CUfunction kernel = Function("test_through_shared");
+  int clusters = 0;
+  EXPECT_EQ(cu.cuOccupancyMaxActiveClusters(&clusters, kernel, &launch),
+            CUDA_ERROR_INVALID_CLUSTER_SIZE)
+      << "neither the launch nor the kernel has a cluster";
+  launch.numAttrs = 1;
+  EXPECT_CU(cu.cuOccupancyMaxActiveClusters(&clusters, kernel, &launch));
+  EXPECT_EQ(clusters, 132 / 4);
+  launch.sharedMemBytes = 64 << 10;
+  EXPECT_EQ(cu.cuOccupancyMaxActiveClusters(&clusters, kernel, &launch), CUDA_ERROR_INVALID_VALUE);
+}
+
 TEST_F(ComputeTest, AnUnknownKernelIsNotFound) {
   Begin();
   std::ifstream file(AGMM_COMPUTE_FATBIN, std::ios::binary);

@@ -14,11 +14,19 @@ using namespace model;
 namespace {
 
 constexpr uint64_t kMaxSharedBytes = 227 << 10;  // of a CTA
+constexpr int kSms = 132;
 
 struct LaunchShape {
   uint64_t grid[3], block[3], cluster[3] = {1, 1, 1};
   uint64_t shared_bytes;
+  bool has_cluster = false;  // the launch gives one
 
+  // Without one of the launch, the kernel's own counts.
+  void SetClusterOf(const ptx::Kernel& kernel) {
+    if (has_cluster || kernel.cluster[0] == 0) return;
+    for (int i = 0; i < 3; ++i) cluster[i] = kernel.cluster[i];
+  }
+  uint64_t ctas_of_cluster() const { return cluster[0] * cluster[1] * cluster[2]; }
   bool valid() const {
     const uint64_t threads = block[0] * block[1] * block[2];
     for (int i = 0; i < 3; ++i) {
@@ -67,13 +75,31 @@ CUresult LaunchCompute(const ComputeKernel& kernel, const LaunchShape& shape, St
   return TheMachine().Submit(stream, {.name = kernel.kernel->name, .compute = std::move(compute)});
 }
 
-CUresult LaunchAny(const Call& call, const Gpu& gpu, CUfunction function, const LaunchShape& shape,
+// Takes the dimensions and the cluster out of the driver's form. Returns an error for a cluster
+// without CTAs.
+CUresult ShapeOf(const Call& call, const CUlaunchConfig& config, LaunchShape* shape) {
+  *shape = {.grid = {config.gridDimX, config.gridDimY, config.gridDimZ},
+            .block = {config.blockDimX, config.blockDimY, config.blockDimZ},
+            .shared_bytes = config.sharedMemBytes};
+  for (unsigned int i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    call.RefuseUnless(attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "an attribute");
+    const auto& cluster = attribute.value.clusterDim;
+    if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
+    shape->cluster[0] = cluster.x, shape->cluster[1] = cluster.y, shape->cluster[2] = cluster.z;
+    shape->has_cluster = true;
+  }
+  return CUDA_SUCCESS;
+}
+
+CUresult LaunchAny(const Call& call, const Gpu& gpu, CUfunction function, LaunchShape shape,
                    CUstream handle, void** arguments) {
   Stream* const stream = call.Find(handle);
   const ComputeKernel* const compute = TheMachine().compute.FromHandle(function);
   if (!stream || stream->gpu != &gpu || (!compute && !IsKernel(function))) {
     return CUDA_ERROR_INVALID_HANDLE;
   }
+  if (compute) shape.SetClusterOf(*compute->kernel);
   if (!shape.valid()) return CUDA_ERROR_INVALID_VALUE;
   return compute
              ? LaunchCompute(*compute, shape, *stream, arguments)
@@ -141,6 +167,23 @@ CUresult cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute,
   return CUDA_SUCCESS;
 }
 
+CUresult cuOccupancyMaxActiveClusters(int* clusters, CUfunction function,
+                                      const CUlaunchConfig* config) {
+  MODEL_CONTEXT_CALL(cuOccupancyMaxActiveClusters);
+  const ComputeKernel* const kernel = TheMachine().compute.FromHandle(function);
+  if (!kernel) return CUDA_ERROR_INVALID_HANDLE;
+  LaunchShape shape;
+  if (const CUresult result = ShapeOf(call, *config, &shape); result != CUDA_SUCCESS) return result;
+  if (!shape.has_cluster && kernel->kernel->cluster[0] == 0) return CUDA_ERROR_INVALID_CLUSTER_SIZE;
+  shape.SetClusterOf(*kernel->kernel);
+  if (!shape.valid() || shape.shared_bytes > kernel->most_dynamic_shared_bytes) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // As if all SMs of a GPU were one cluster of hardware, and each held one CTA.
+  *clusters = kSms / static_cast<int>(shape.ctas_of_cluster());
+  return CUDA_SUCCESS;
+}
+
 CUresult cuTensorMapEncodeTiled(CUtensorMap* map, CUtensorMapDataType type, cuuint32_t rank,
                                 void* address, const cuuint64_t* dims, const cuuint64_t* strides,
                                 const cuuint32_t* box, const cuuint32_t* element_strides,
@@ -167,15 +210,7 @@ CUresult cuLaunchKernelEx(const CUlaunchConfig* config, CUfunction function, voi
                           void** extra) {
   MODEL_CONTEXT_CALL(cuLaunchKernelEx);
   call.RefuseUnless(!extra, "extra");
-  LaunchShape shape = {.grid = {config->gridDimX, config->gridDimY, config->gridDimZ},
-                       .block = {config->blockDimX, config->blockDimY, config->blockDimZ},
-                       .shared_bytes = config->sharedMemBytes};
-  for (unsigned int i = 0; i < config->numAttrs; ++i) {
-    const CUlaunchAttribute& attribute = config->attrs[i];
-    call.RefuseUnless(attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, "an attribute");
-    const auto& cluster = attribute.value.clusterDim;
-    if (cluster.x == 0 || cluster.y == 0 || cluster.z == 0) return CUDA_ERROR_INVALID_VALUE;
-    shape.cluster[0] = cluster.x, shape.cluster[1] = cluster.y, shape.cluster[2] = cluster.z;
-  }
+  LaunchShape shape;
+  if (const CUresult result = ShapeOf(call, *config, &shape); result != CUDA_SUCCESS) return result;
   return LaunchAny(call, gpu, function, shape, config->hStream, arguments);
 }

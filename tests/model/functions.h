@@ -16,7 +16,7 @@
   F(cuStreamCreateWithPriority) F(cuStreamDestroy) F(cuStreamWaitEvent) F(cuStreamQuery) F(cuStreamSynchronize) \
   F(cuEventCreate) F(cuEventDestroy) F(cuEventRecord) F(cuEventQuery) F(cuEventSynchronize) F(cuEventElapsedTime) \
   F(cuMemcpyHtoDAsync) F(cuMemcpyDtoHAsync) F(cuMemcpyDtoDAsync) F(cuMemcpy2DAsync) F(cuMemsetD8Async) \
-  F(cuLibraryLoadData) F(cuLibraryUnload) F(cuLibraryGetKernel) F(cuKernelGetFunction) F(cuFuncSetAttribute) \
+  F(cuLibraryLoadData) F(cuLibraryUnload) F(cuLibraryGetKernel) F(cuKernelGetFunction) F(cuFuncSetAttribute) F(cuOccupancyMaxActiveClusters) \
   F(cuLaunchKernel) F(cuLaunchKernelEx) F(cuTensorMapEncodeTiled)
 
 #define MODEL_BLAS_FUNCTIONS(F) \
