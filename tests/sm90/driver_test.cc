@@ -45,14 +45,16 @@ class GatherTest : public testing::Test, public GpuScratch {
     Close();
   }
 
-  void Begin(const std::string& options, int count) {
+  // Products in clusters of 2 CTAs have wide tiles.
+  void Begin(const std::string& options, int count, int cluster = 1) {
     setenv("AGMM_MODEL", ("memory=64MiB,gpus=" + std::to_string(count) + "," + options).c_str(), 1);
     ASSERT_EQ(Open(AGMM_MODEL_FOLDER "/libcuda.so.1", count), "");
     std::ifstream file(AGMM_PRODUCT_FATBIN, std::ios::binary);
     image_.assign(std::istreambuf_iterator<char>(file), {});
     Check("cuLibraryLoadData",
           cu.cuLibraryLoadData(&library_, image_.data(), nullptr, nullptr, 0, nullptr, nullptr, 0));
-    config_ = ProductKernel("bf16", "bf16", 128, false);
+    config_ = ProductKernel("bf16", "bf16", cluster > 1 ? 256 : 128, false, cluster);
+    config_.ctas = cluster > 1 ? 2 * cluster : 3;
     CUkernel kernel = nullptr;
     Check("cuLibraryGetKernel", cu.cuLibraryGetKernel(&kernel, library_, config_.kernel.c_str()));
     Check("cuKernelGetFunction", cu.cuKernelGetFunction(&function_, kernel));
@@ -167,7 +169,7 @@ class GatherTest : public testing::Test, public GpuScratch {
     void* parameters[] = {arguments.get()};
     On(number, [&] {
       Check("cuLaunchKernel",
-            cu.cuLaunchKernel(function_, 3, 1, 1, kThreads, 1, 1, config_.shared_bytes,
+            cu.cuLaunchKernel(function_, config_.ctas, 1, 1, kThreads, 1, 1, config_.shared_bytes,
                               gpu.products, parameters, nullptr));
     });
   }
@@ -194,6 +196,21 @@ class GatherTest : public testing::Test, public GpuScratch {
       for (int col = kN; col < kPitch; ++col) wrong += c_[row * kPitch + col] != 0xffff;
     }
     return wrong;
+  }
+
+  // Returns how many clusters the driver says to fit on a GPU.
+  int CountClusters() {
+    CUlaunchConfig launch = {};
+    launch.gridDimX = config_.cluster;
+    launch.blockDimX = kThreads;
+    launch.gridDimY = launch.gridDimZ = launch.blockDimY = launch.blockDimZ = 1;
+    launch.sharedMemBytes = config_.shared_bytes;
+    int clusters = 0;
+    On(0, [&] {
+      Check("cuOccupancyMaxActiveClusters",
+            cu.cuOccupancyMaxActiveClusters(&clusters, function_, &launch));
+    });
+    return clusters;
   }
 
   std::vector<Gpu> gpus_;
@@ -249,6 +266,18 @@ INSTANTIATE_TEST_SUITE_P(Orders, GatherOrders,
                                          "order=random,seed=2,channels=1",
                                          "order=newest,channels=2"),
                          [](const auto& info) { return "Order" + std::to_string(info.index); });
+
+TEST_F(GatherTest, ClustersOfTheKernelItselfWaitForCopies) {
+  Begin("order=random,seed=3", 3, 2);
+  EXPECT_EQ(CountClusters(), 66);
+  for (uint64_t epoch = 1; epoch <= 2; ++epoch) {
+    Put(epoch);
+    for (int gpu = 0; gpu < 3; ++gpu) Gather(gpu);
+    for (int gpu = 0; gpu < 3; ++gpu) Multiply(gpu, epoch);
+    for (int gpu = 0; gpu < 3; ++gpu)
+      EXPECT_EQ(CountWrong(gpu), 0) << "epoch " << epoch << ", GPU " << gpu;
+  }
+}
 
 // With one channel, work behind the kernel cannot run, so no copy could set the word.
 TEST_F(GatherTest, AnAbortedKernelEndsAlthoughAChunkIsMissing) {

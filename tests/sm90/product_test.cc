@@ -11,6 +11,7 @@
 #include <numeric>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/cuda/sm90/product_config.h"
@@ -80,6 +81,75 @@ std::vector<Case> Shapes() {
       {.name = "PartsOfK", .rows = {64, 100, 7}, .n = 136, .k = 200, .along_k = true},
       {.name = "Bands", .rows = {640}, .n = 384, .k = 64, .ctas = 3, .raster_rows = 2},
   };
+}
+
+std::vector<Case> InClusters(std::vector<Case> cases) {
+  for (Case& product : cases) {
+    product.tile_cols = kWide;
+    product.cluster = kPair;
+  }
+  return cases;
+}
+
+// Two CTAs share B. Some blocks have an odd number of rows of tiles, so the second CTA computes one
+// that lies below.
+std::vector<Case> Clusters() {
+  std::vector<Case> cases = {
+      {.name = "ClusterOfF16",
+       .element = Element::kF16,
+       .out = Element::kF16,
+       .rows = {256},
+       .n = 300,
+       .k = 328,
+       .odd = true},
+      {.name = "ClustersInBands",
+       .rows = {520, 200, 7},
+       .n = 264,
+       .k = 72,
+       .ctas = 4,
+       .raster_rows = 2},
+      {.name = "ClusterGathers",
+       .gpus = 3,
+       .rows = {200, 64, 130},
+       .n = 137,
+       .k = 72,
+       .odd = true,
+       .epochs = 2,
+       .delivered = true},
+      {.name = "ClusterGathersPartsOfK",
+       .gpus = 3,
+       .rows = {64, 130, 7},
+       .n = 72,
+       .k = 200,
+       .delivered = true,
+       .along_k = true},
+      {.name = "ClustersInARing",
+       .gpus = 2,
+       .rows = {300, 129},
+       .n = 264,
+       .k = 136,
+       .ctas = 4,
+       .send_columns = 2},
+      {.name = "ClusterWithCredits",
+       .gpus = 3,
+       .rows = {256, 64, 129},
+       .n = 72,
+       .k = 72,
+       .epochs = 3,
+       .credits = true},
+      {.name = "ClustersBothWaysWithPartsOfK",
+       .gpus = 3,
+       .rows = {64, 100, 7},
+       .n = 264,
+       .k = 130,
+       .ctas = 4,
+       .send_columns = 2,
+       .epochs = 2,
+       .credits = true,
+       .both_ways = true,
+       .along_k = true},
+  };
+  return InClusters(std::move(cases));
 }
 
 std::vector<Case> Rings() {
@@ -212,10 +282,14 @@ std::vector<Case> InOrders(const std::vector<Case>& cases) {
   };
   for (const Case& product : cases) {
     add(product, "Random1", {.seed = 1});
-    add(product, "Random2", {.seed = 2});
+    if (product.cluster == 1) add(product, "Random2", {.seed = 2});
     add(product, "Late", {.seed = 3, .mode = ptx::Mode::kLate});
     add(product, "Eager", {.seed = 4, .mode = ptx::Mode::kEager});
     if (product.gpus > 1) add(product, "Starved", {.seed = 5, .starved_gpu = 1, .starved_cta = 0});
+    if (product.cluster > 1) {
+      add(product, "PartnerStarved",
+          {.seed = 6, .starved_gpu = product.gpus - 1, .starved_cta = 1});
+    }
   }
   return all;
 }
@@ -224,6 +298,8 @@ std::string NameOfCase(const testing::TestParamInfo<Case>& info) { return info.p
 INSTANTIATE_TEST_SUITE_P(Shapes, ProductTest, testing::ValuesIn(InOrders(Shapes())), NameOfCase);
 INSTANTIATE_TEST_SUITE_P(Rings, ProductTest, testing::ValuesIn(InOrders(Rings())), NameOfCase);
 INSTANTIATE_TEST_SUITE_P(RingsBothWays, ProductTest, testing::ValuesIn(InOrders(RingsBothWays())),
+                         NameOfCase);
+INSTANTIATE_TEST_SUITE_P(Clusters, ProductTest, testing::ValuesIn(InOrders(Clusters())),
                          NameOfCase);
 
 class AbortTest : public testing::TestWithParam<Case> {};
@@ -259,6 +335,38 @@ INSTANTIATE_TEST_SUITE_P(
           .credits = true,
           .along_k = true}})),
     NameOfCase);
+INSTANTIATE_TEST_SUITE_P(
+    Clusters, AbortTest,
+    testing::ValuesIn(InOrders(InClusters(
+        {{.name = "TwoGpus", .gpus = 2, .rows = {300, 129}, .n = 136, .k = 200, .credits = true},
+         {.name = "ThreeGpusPartsOfK",
+          .gpus = 3,
+          .rows = {64, 130, 7},
+          .n = 72,
+          .k = 200,
+          .credits = true,
+          .along_k = true}}))),
+    NameOfCase);
+
+// The abort word is set at once, and pieces arrive sooner or later than a CTA would look at it. If
+// each CTA decided for itself, one could wait for the other's half of B without end.
+class ClusterAbortTest : public testing::TestWithParam<Case> {};
+
+TEST_P(ClusterAbortTest, BothCtasGiveUpAtTheSamePieceOrNot) {
+  Ring ring(GetParam(), Kernels());
+  ring.Run(1);
+  EXPECT_THAT(ring.world().races.findings(), testing::IsEmpty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Pieces, ClusterAbortTest,
+                         testing::ValuesIn(InOrders(InClusters({{.name = "ThreeGpus",
+                                                                 .gpus = 3,
+                                                                 .rows = {256, 1, 64},
+                                                                 .n = 64,
+                                                                 .k = 64,
+                                                                 .delivered = true,
+                                                                 .aborted = true}}))),
+                         NameOfCase);
 
 // Returns in how many of the orders the model has a finding.
 int OrdersWithFinding(const Case& product) {
@@ -332,6 +440,12 @@ INSTANTIATE_TEST_SUITE_P(
           .along_k = true}})),
     NameOfCase);
 
+INSTANTIATE_TEST_SUITE_P(
+    Clusters, TraceTest,
+    testing::ValuesIn(InOrders(
+        InClusters({{.name = "OneGpu", .rows = {200, 129, 300}, .n = 264, .k = 72, .ctas = 4}}))),
+    NameOfCase);
+
 TEST(Trace, NoTimeIsReadWithoutOne) {
   Case product = {.gpus = 2, .rows = {200, 64}, .n = 136, .k = 72};
   const int64_t before = ReadsOfTheTime();
@@ -367,6 +481,26 @@ TEST(ProductConfig, AllCtasHaveATileAndFit) {
   }
 }
 
+TEST(ProductConfig, ClustersAreChosenWhereTheyComputeNoMoreAndTakeNoLonger) {
+  ProductProblem problem = Problem(4096, 4096);
+  problem.clusters = 66;
+  EXPECT_EQ(ChooseProduct(problem)->cluster, 1) << "a block may have an odd number of rows";
+  problem.even = true;
+  const auto config = ChooseProduct(problem);
+  EXPECT_EQ(config->kernel, "agmm_product_bf16_bf16_256_2");
+  EXPECT_EQ(config->ctas, 132);
+  EXPECT_EQ(config->raster_rows * config->cluster, ChooseProduct(Problem(4096, 4096))->raster_rows);
+  problem.clusters = 60;
+  EXPECT_EQ(ChooseProduct(problem)->cluster, 1) << "5 rounds of 256 pairs of tiles, not 4";
+  problem = Problem(1024, 4096);
+  problem.even = problem.sends = true;
+  problem.clusters = 64;
+  EXPECT_EQ(ChooseProduct(problem)->kernel, "agmm_ring_bf16_bf16_256_2");
+  EXPECT_EQ(ChooseProduct(problem)->ctas, 128);
+  problem.out = DType::kF32;
+  EXPECT_EQ(ChooseProduct(problem)->kernel, "agmm_ring_bf16_f32_128");
+}
+
 TEST(ProductConfig, OtherProductsAreLeftToCublasLtWithTheReason) {
   const auto reason = [](ProductProblem problem) {
     return std::string(ChooseProduct(problem).status().message());
@@ -390,11 +524,18 @@ TEST(TileOrder, EveryTileOccursOnce) {
   }
 }
 
+TEST(TileOrder, AClusterCoversARowOfEachOfItsCtas) {
+  const TileOrder order({.rows = 7 * kTileRows - 3, .cols = 5 * 256 - 1}, 256, 8, 2);
+  EXPECT_EQ(order.row_tiles, 4);
+  EXPECT_EQ(order.count(), 4 * 5);
+}
+
 TEST(ProductConfig, ArgumentsThatTheKernelCannotRunAreRefused) {
   auto arguments = std::make_unique<Arguments>();
   std::memset(static_cast<void*>(arguments.get()), 0, sizeof(Arguments));
+  int cluster = 1;
   const auto message = [&](int ctas) {
-    ProductConfig config = ProductKernel("bf16", "bf16", 256, true);
+    ProductConfig config = ProductKernel("bf16", "bf16", 256, true, cluster);
     config.ctas = ctas;
     return std::string(CheckArguments(*arguments, config).message());
   };
@@ -422,6 +563,11 @@ TEST(ProductConfig, ArgumentsThatTheKernelCannotRunAreRefused) {
   arguments->raster_rows = 32;
   EXPECT_EQ(message(132), "") << "4 columns of 32 tiles";
   EXPECT_THAT(message(127), testing::HasSubstr("not among the first 127"));
+  cluster = 2;
+  EXPECT_EQ(message(127), "a grid of 127 CTAs in clusters of 2");
+  arguments->raster_rows = 16;
+  EXPECT_EQ(message(128), "") << "4 columns of 16 rows of clusters";
+  EXPECT_THAT(message(126), testing::HasSubstr("not among the first 126"));
 }
 
 TEST(TileOrder, ContributorsAreTheCtasOfTheFirstColumns) {

@@ -246,6 +246,10 @@ int Ring::NeighbourOf(int gpu, int direction) const {
   return (gpu + (direction == 0 ? 1 : product_.gpus - 1)) % product_.gpus;
 }
 
+TileOrder Ring::OrderOf(const Block& block) const {
+  return {block, product_.tile_cols, product_.raster_rows, product_.cluster};
+}
+
 int Ring::HopsOf(int direction) const {
   if (product_.gpus == 1 || product_.delivered) return 0;
   if (!product_.both_ways) return direction == 0 ? product_.gpus - 1 : 0;
@@ -300,11 +304,13 @@ void Ring::Start(int gpu, uint64_t epoch) {
     }
     Block& block = arguments->blocks[arguments->block_count - 1];
     ++block.pieces;
-    const TileOrder order(block, product_.tile_cols, product_.raster_rows);
-    if (begins_block) state.blocks.resize(state.blocks.size() + order.count(), step);
-    AddSends(*arguments, piece, gpu, chunk,
-             ContributorsOf(order, static_cast<int>(state.blocks.size()) - order.count(),
-                            product_.ctas, product_.send_columns));
+    const TileOrder order = OrderOf(block);
+    const int cluster = product_.cluster;
+    if (begins_block) state.blocks.resize(state.blocks.size() + order.count() * cluster, step);
+    const int first = static_cast<int>(state.blocks.size()) / cluster - order.count();
+    AddSends(
+        *arguments, piece, gpu, chunk,
+        cluster * ContributorsOf(order, first, product_.ctas / cluster, product_.send_columns));
   }
   Launch(gpu, *arguments);
 }
@@ -337,13 +343,14 @@ ptx::TensorMap Ring::BMap(const Matrix& b, int depth, int first_row, int rows) c
 void Ring::Launch(int gpu, const Arguments& arguments) {
   const ProductConfig config =
       ProductKernel(NameOf(product_.element), NameOf(product_.out), product_.tile_cols,
-                    product_.gpus > 1 && !product_.delivered);
+                    product_.gpus > 1 && !product_.delivered, product_.cluster);
   ptx::Kernel& kernel = *kernels_.kernels.at(config.kernel);
   const void* const parameters[] = {&arguments};
   world_.Start({.module = &kernels_,
                 .kernel = &kernel,
                 .grid = {static_cast<uint32_t>(product_.ctas), 1, 1},
                 .block = {kThreads, 1, 1},
+                .cluster = {static_cast<uint32_t>(product_.cluster), 1, 1},
                 .dynamic_shared_bytes = static_cast<uint32_t>(config.shared_bytes),
                 .parameters = ptx::PackParameters(kernel, parameters),
                 .gpu = gpu,

@@ -25,6 +25,7 @@ struct Case {
   int gpus = 1;
   Element element = Element::kBF16, out = Element::kBF16;
   int tile_cols = 128;
+  int cluster = 1;
   std::vector<int> rows;  // of the chunks; with several GPUs, chunk i belongs to GPU i
   int n = 0, k = 0;
   bool odd = false;  // matrices begin at odd columns
@@ -88,6 +89,7 @@ class Ring {
   // Returns the chunk that a GPU computes at a step of the ring.
   int ChunkAt(int gpu, int step) const;
   int NeighbourOf(int gpu, int direction) const;
+  TileOrder OrderOf(const Block& block) const;
   // Returns the number of GPUs that a chunk reaches in a direction.
   int HopsOf(int direction) const;
   int AddMap(Arguments& arguments, const ptx::TensorMap& map);

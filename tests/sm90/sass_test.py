@@ -3,7 +3,8 @@
     sass_test.py product.fatbin FOLDER...     folders with cuobjdump and nvdisasm, the first one counts
 
 Each kernel multiplies by as many wgmma as a stage has, one after the other without a wait, and keeps its sums in
-registers. It loads and sends by TMA, and uses no local memory anywhere.
+registers. It loads and sends by TMA, and uses no local memory anywhere. Kernels in clusters load B by multicast, and
+their main loop has no barrier of memory.
 """
 
 import collections
@@ -13,7 +14,8 @@ import shutil
 import subprocess
 import sys
 
-TYPES = "f16_f16_128 f16_f32_128 bf16_bf16_128 bf16_f32_128 f16_f16_256 bf16_bf16_256 e4m3_f32_128".split()
+TYPES = ("f16_f16_128 f16_f32_128 bf16_bf16_128 bf16_f32_128 f16_f16_256 bf16_bf16_256 f16_f16_256_2 bf16_bf16_256_2 "
+         "e4m3_f32_128").split()
 KERNELS = [f"agmm_{kind}_{types}" for types in TYPES for kind in ("product", "ring")]
 WGMMA_OF_A_STAGE = 4  # 128 bytes of K, 32 each
 SHAPES = {"f16": "HGMMA.64x{}x16.F32", "bf16": "HGMMA.64x{}x16.F32.BF16", "e4m3": "QGMMA.64x{}x32.F32.E4M3.E4M3"}
@@ -74,9 +76,9 @@ def registers_in(operands):
 
 def faults(name, instructions):
     """What is wrong with a kernel."""
-    _, kind, element, _, columns = name.split("_")
-    columns, shape = int(columns), SHAPES[element].format(columns)
-    loads = 2 if element == "e4m3" else 1 + columns // 64  # A, and B in boxes of 64 columns
+    _, kind, element, _, columns, *cluster = name.split("_")
+    columns, cluster, shape = int(columns), int(cluster[0]) if cluster else 1, SHAPES[element].format(columns)
+    loads = 2 if element == "e4m3" else 1 + columns // 64 // cluster  # A, and B in boxes of 64 columns
     wrong = []
 
     def expect(what, is_so, wanted):
@@ -88,6 +90,7 @@ def faults(name, instructions):
     expect("wgmma", len(products), WGMMA_OF_A_STAGE)
     expect(shape, count(products, shape), WGMMA_OF_A_STAGE)
     expect("loads by TMA", count(instructions, "UTMALDG"), loads)
+    expect("loads into a cluster", sum("MULTICAST" in one.name for one in instructions), loads - 1 if cluster > 1 else 0)
     if (count(instructions, "UTMASTG") > 0) != (kind == "ring"):
         wrong.append(f"{count(instructions, 'UTMASTG')} stores by TMA")
     # If ptxas serializes wgmma, each one is a group of its own.
@@ -98,6 +101,7 @@ def faults(name, instructions):
     loop = main_loop(instructions)
     if not loop:
         return wrong + ["no loop around the wgmma"]
+    expect("barriers of memory in the main loop", count(loop, "MEMBAR"), 0)
     first = min(registers_in(products[0].operands))
     sums = set(range(first, first + columns // 2))
     moved = [f"{one.name}{one.operands.rstrip()}" for one in loop
@@ -112,10 +116,10 @@ def main():
     found = kernels_in(disassembled(fatbin, folders))
     wrong = [f"{name} is not in {fatbin}" for name in KERNELS if name not in found]
     wrong += [f"{name} is not in the list of this test" for name in found if name not in KERNELS]
-    print(f"{'kernel':26} instructions  loop  wgmma  TMA loads  stores  local")
+    print(f"{'kernel':28} instructions  loop  wgmma  TMA loads  stores  local")
     for name in KERNELS:
         all_of_it = found.get(name, [])
-        print(f"{name:26} {len(all_of_it):12} {len(main_loop(all_of_it)) if any(map(is_multiply, all_of_it)) else 0:5} "
+        print(f"{name:28} {len(all_of_it):12} {len(main_loop(all_of_it)) if any(map(is_multiply, all_of_it)) else 0:5} "
               f"{sum(map(is_multiply, all_of_it)):6} {count(all_of_it, 'UTMALDG'):10} "
               f"{count(all_of_it, 'UTMASTG'):7} {count(all_of_it, *LOCAL):6}")
         if name in found:

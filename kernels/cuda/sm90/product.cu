@@ -1,9 +1,12 @@
 // Products that wait for their operands and send them on (product_arguments.h). A persistent grid:
-// each CTA takes every grid-th tile.
+// each cluster takes every grid-th tile, one below the other for its CTAs.
 //
 // Warp 0 of the first warpgroup loads stages, warp 1, the carrier, sends some of them on,
 // and the other two warpgroups multiply. A stage is filled once the consumers' 8 warps, and the
 // carrier if there is one, have released it.
+//
+// The CTAs of a cluster multiply by the same B: each one loads a part of it into all of them.
+#include "kernels/cuda/sm90/cluster.h"
 #include "kernels/cuda/sm90/elements.h"
 #include "kernels/cuda/sm90/mbarrier.h"
 #include "kernels/cuda/sm90/product_arguments.h"
@@ -15,9 +18,10 @@ namespace agmm::sm90 {
 namespace {
 
 // The tile, the stages and the layout of shared memory of one kernel.
-template <typename Element, int kTileColumns, int kStageCount>
+template <typename Element, int kTileColumns, int kStageCount, int kCtas>
 struct Shape {
   static constexpr int kColumns = kTileColumns, kStages = kStageCount;
+  static constexpr int kCluster = kCtas;  // CTAs of a cluster
   static constexpr int kElementBytes = sizeof(typename Element::Bits);
   static constexpr int kDepth = kStageBytesOfK / kElementBytes;  // elements of K in a stage
   static constexpr int kSteps = kStageBytesOfK / 32;             // wgmma in a stage
@@ -29,10 +33,11 @@ struct Shape {
   static constexpr int kBoxBytes = kDepth * 128;  // of B in one load, if it is MN-major: 64 columns
   static constexpr int kSums = kTileColumns / 2;  // of a thread
   static constexpr int kLoaderWarp = 0, kCarrierWarp = 1;
+  static_assert(kCtas == 1 || !kBIsKMajor, "a cluster shares boxes of an MN-major B");
 };
 
-// The shared memory of a CTA: stages, then for each a full and an empty mbarrier, and a word for
-// the use of a stage at which the loader gave up.
+// The shared memory of a CTA: stages, then for each a full and an empty mbarrier, a word for the
+// use of a stage at which the loader gave up, and one for what the leader of a cluster grants.
 template <typename Shape>
 struct Stages {
   uint32_t base;
@@ -50,6 +55,16 @@ struct Stages {
     return Full(Shape::kStages + stage);
   }
   __device__ __forceinline__ uint32_t Aborted() const { return Full(2 * Shape::kStages); }
+  __device__ __forceinline__ uint32_t Grant() const { return Aborted() + 4; }
+  // A warp of consumers has read the stage. All loaders of the cluster learn it, because each one
+  // fills a part of it.
+  __device__ __forceinline__ void Release(int stage, int lane) const {
+    if constexpr (Shape::kCluster == 1) {
+      if (lane == 0) Arrive(Empty(stage));
+    } else {
+      if (lane < Shape::kCluster) ArriveInCluster(AddressInCta(Empty(stage), lane));
+    }
+  }
   // 0: not aborted.
   __device__ __forceinline__ void SetAborted(uint32_t value) const {
     asm volatile("st.relaxed.cta.shared.u32 [%0], %1;" ::"r"(Aborted()), "r"(value) : "memory");
@@ -78,20 +93,31 @@ struct Turn {
   }
 };
 
+// The rank of this CTA in its cluster. Rank 0 is the leader.
+template <typename Shape>
+__device__ __forceinline__ int RankInCluster() {
+  return static_cast<int>(blockIdx.x % Shape::kCluster);
+}
+
 // The tiles of a CTA, in order.
 template <typename Shape>
 struct Walk {
   const Arguments& arguments;
-  int block = 0, index;  // of the tile in the block
-  int number;            // of the tile in the launch
+  int block = 0, index;  // of the cluster's tiles in the block
+  int number;            // of them in the launch
   TileOrder order;
 
   __device__ __forceinline__ explicit Walk(const Arguments& arguments)
-      : arguments(arguments), index(blockIdx.x), number(blockIdx.x), order(OrderOf(0)) {
+      : arguments(arguments),
+        index(blockIdx.x / Shape::kCluster),
+        number(blockIdx.x / Shape::kCluster),
+        order(OrderOf(0)) {
     Skip();
   }
+  __device__ __forceinline__ static int Clusters() { return gridDim.x / Shape::kCluster; }
   __device__ __forceinline__ TileOrder OrderOf(int number) const {
-    return TileOrder(arguments.blocks[number], Shape::kColumns, arguments.raster_rows);
+    return TileOrder(arguments.blocks[number], Shape::kColumns, arguments.raster_rows,
+                     Shape::kCluster);
   }
   __device__ __forceinline__ void Skip() {
     while (index >= order.count()) {
@@ -102,15 +128,22 @@ struct Walk {
   }
   __device__ __forceinline__ bool more() const { return block < arguments.block_count; }
   __device__ __forceinline__ void Next() {
-    index += gridDim.x;
-    number += gridDim.x;
+    index += Clusters();
+    number += Clusters();
     Skip();
   }
   __device__ __forceinline__ const Block& at() const { return arguments.blocks[block]; }
-  __device__ __forceinline__ TileOrder::Tile tile() const { return order.At(index); }
+  // The row and the column of this CTA's tile.
+  __device__ __forceinline__ TileOrder::Tile tile() const {
+    const TileOrder::Tile tile = order.At(index);
+    return {tile.row * Shape::kCluster + RankInCluster<Shape>(), tile.col};
+  }
+  __device__ __forceinline__ TileTrace* trace() const {
+    return &arguments.trace[number * Shape::kCluster + RankInCluster<Shape>()];
+  }
   // True if this CTA computes no later tile among the columns that send.
   __device__ __forceinline__ bool IsLastToSend() const {
-    for (int later = index + gridDim.x; later < order.count(); later += gridDim.x) {
+    for (int later = index + Clusters(); later < order.count(); later += Clusters()) {
       if (order.At(later).col < arguments.send_columns) return false;
     }
     return true;
@@ -137,15 +170,57 @@ __device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 
 // Waits for the slots of a piece, before the thread loads it. Returns false if the launch is
 // aborted.
 __device__ __forceinline__ bool WaitForPiece(const Arguments& arguments, const Piece& piece) {
-  bool waited = false;
+  if (!piece.has_waits()) return true;
 #pragma unroll 1
   for (const uint64_t* const slot : piece.waits) {
-    if (slot == nullptr) continue;
-    if (!WaitForSlot(slot, arguments.epoch, arguments.abort)) return false;
-    waited = true;
+    if (slot != nullptr && !WaitForSlot(slot, arguments.epoch, arguments.abort)) return false;
   }
-  if (waited) FenceAsyncGlobal();
+  FenceAsyncGlobal();
   return true;
+}
+
+// The same for a cluster, whose CTAs must decide alike: its leader waits, and grants the piece to
+// the others, or says that it gives up. Pieces are granted in order, so their number is enough.
+template <typename Shape>
+__device__ __forceinline__ bool WaitForPieceInCluster(const Arguments& arguments, int number,
+                                                      const Stages<Shape>& stages) {
+  const Piece& piece = arguments.pieces[number];
+  if constexpr (Shape::kCluster == 1) return WaitForPiece(arguments, piece);
+  if (!piece.has_waits()) return true;
+  if (RankInCluster<Shape>() != 0) {
+    if (!WaitForGrant(stages.Grant(), number)) return false;
+    FenceAsyncGlobal();
+    return true;
+  }
+  const bool granted = WaitForPiece(arguments, piece);
+#pragma unroll
+  for (int rank = 1; rank < Shape::kCluster; ++rank) {
+    GrantPieces(AddressInCta(stages.Grant(), rank), granted ? number + 1 : number, !granted);
+  }
+  return granted;
+}
+
+// Loads the part of a stage of B that this CTA has, into all CTAs of its cluster.
+template <typename Shape>
+__device__ __forceinline__ void LoadB(const Stages<Shape>& stages, int stage,
+                                      const CUtensorMap* map, const Piece& piece, int k, int col,
+                                      uint32_t full) {
+  if constexpr (Shape::kBIsKMajor) {
+    LoadTile(stages.B(stage), map, piece.b.x + k, col, full);
+  } else {
+    constexpr int kBoxes = Shape::kColumns / 64 / Shape::kCluster;
+    const int first = RankInCluster<Shape>() * kBoxes;
+#pragma unroll
+    for (int box = 0; box < kBoxes; ++box) {
+      const uint32_t to = stages.B(stage) + (first + box) * Shape::kBoxBytes;
+      const int x = piece.b.x + col + (first + box) * 64;
+      if constexpr (Shape::kCluster == 1) {
+        LoadTile(to, map, x, k, full);
+      } else {
+        LoadTileIntoCluster<Shape::kCluster>(to, map, x, k, full);
+      }
+    }
+  }
 }
 
 template <typename Shape>
@@ -155,11 +230,11 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
   for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
     const Block& block = walk.at();
     const int row = walk.tile().row * kTileRows, col = walk.tile().col * Shape::kColumns;
-    if (arguments.trace != nullptr) TraceStart(&arguments.trace[walk.number], walk.block);
+    if (arguments.trace != nullptr) TraceStart(walk.trace(), walk.block);
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
-      if (number >= arrived && !WaitForPiece(arguments, piece)) {
-        // The others wait for this stage, and stop there.
+      if (number >= arrived && !WaitForPieceInCluster(arguments, number, stages)) {
+        // The others wait for this stage, and stop there. No loader of the cluster loads it.
         WaitForPhase(stages.Empty(turn.stage), turn.parity ^ 1);
         stages.SetAborted(turn.number);
         Arrive(stages.Full(turn.stage));
@@ -167,7 +242,7 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
       }
       arrived = max(arrived, number + 1);
       if (arguments.trace != nullptr && number + 1 == block.first_piece + block.pieces) {
-        TraceTime(&arguments.trace[walk.number].waited_ns);
+        TraceTime(&walk.trace()->waited_ns);
       }
       const CUtensorMap* const a = &arguments.maps[piece.a.map];
       const CUtensorMap* const b = &arguments.maps[piece.b.map];
@@ -179,15 +254,7 @@ __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Sh
         WaitForPhase(stages.Empty(turn.stage), turn.parity ^ 1);
         ArriveExpectingBytes(full, Shape::kStageBytes);
         LoadTile(stages.A(turn.stage), a, piece.a.x + k, row, full);
-        if constexpr (Shape::kBIsKMajor) {
-          LoadTile(stages.B(turn.stage), b, piece.b.x + k, col, full);
-        } else {
-#pragma unroll
-          for (int box = 0; box < Shape::kColumns / 64; ++box) {
-            LoadTile(stages.B(turn.stage) + box * Shape::kBoxBytes, b, piece.b.x + col + box * 64,
-                     k, full);
-          }
-        }
+        LoadB(stages, turn.stage, b, piece, k, col, full);
       }
     }
   }
@@ -325,16 +392,16 @@ __device__ __forceinline__ void Consume(const Arguments& arguments, const Stages
         EndProducts(sums);
         accumulate = 1;
         WaitForProducts<1>(sums);
-        if (previous >= 0 && lane == 0) Arrive(stages.Empty(previous));
+        if (previous >= 0) stages.Release(previous, lane);
         previous = turn.stage;
       }
     }
     WaitForProducts<0>(sums);
-    if (lane == 0) Arrive(stages.Empty(previous));
+    stages.Release(previous, lane);
     const int row = walk.tile().row * kTileRows + consumer * kGroupRows + warp * 16 + lane / 4;
     StoreSums<Out>(block, row, walk.tile().col * Shape::kColumns + lane % 4 * 2, sums);
     if (arguments.trace != nullptr && warp == 0 && lane == 0) {
-      TraceTime(&arguments.trace[walk.number].end_ns[consumer]);
+      TraceTime(&walk.trace()->end_ns[consumer]);
     }
   }
 }
@@ -346,12 +413,17 @@ __device__ __forceinline__ void RunProduct(const Arguments& arguments) {
   if (threadIdx.x == 0) {
     for (int stage = 0; stage < Shape::kStages; ++stage) {
       InitMbarrier(stages.Full(stage), 1);
-      InitMbarrier(stages.Empty(stage), 4 * kConsumers + kCarries);
+      InitMbarrier(stages.Empty(stage), 4 * kConsumers * Shape::kCluster + kCarries);
     }
     stages.SetAborted(0);
+    if (Shape::kCluster > 1) InitGrant(stages.Grant());
     FenceMbarrierInits();
   }
-  __syncthreads();
+  if constexpr (Shape::kCluster == 1) {
+    __syncthreads();
+  } else {
+    SyncCluster();
+  }
   const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), lane = threadIdx.x % 32;
   if (warp >= 4) {
     Consume<Element, Out, Shape>(arguments, stages, warp / 4 - 1);
@@ -360,27 +432,32 @@ __device__ __forceinline__ void RunProduct(const Arguments& arguments) {
   } else if (kCarries && warp == Shape::kCarrierWarp) {
     if (lane == 0) Carry<Shape>(arguments, stages);
   }
+  // The others may still arrive in this CTA's shared memory.
+  if constexpr (Shape::kCluster > 1) SyncCluster();
 }
 
 }  // namespace
 
-// The kernels: elements of A and B, of C, columns of a tile, stages; and whether the kernel sends
-// pieces.
-#define AGMM_PRODUCT(name, in, out, columns, stages)             \
-  extern "C" __global__ void __launch_bounds__(kThreads, 1)      \
-      agmm_product_##name(const __grid_constant__ Arguments a) { \
-    RunProduct<in, out, Shape<in, columns, stages>, false>(a);   \
-  }                                                              \
-  extern "C" __global__ void __launch_bounds__(kThreads, 1)      \
-      agmm_ring_##name(const __grid_constant__ Arguments a) {    \
-    RunProduct<in, out, Shape<in, columns, stages>, true>(a);    \
+// The kernels: elements of A and B, of C, columns of a tile, stages, CTAs of a cluster; and whether
+// the kernel sends pieces. The cluster is a part of the kernel, so no launch can have another one.
+#define AGMM_KERNEL(name, cluster, in, out, columns, stages, carries)           \
+  extern "C" __global__ void __launch_bounds__(kThreads, 1)                     \
+      AGMM_CLUSTER_##cluster agmm_##name(const __grid_constant__ Arguments a) { \
+    RunProduct<in, out, Shape<in, columns, stages, cluster>, carries>(a);       \
   }
-AGMM_PRODUCT(f16_f16_128, F16, F16, kNarrow, kNarrowStages)
-AGMM_PRODUCT(f16_f32_128, F16, F32, kNarrow, kNarrowStages)
-AGMM_PRODUCT(bf16_bf16_128, BF16, BF16, kNarrow, kNarrowStages)
-AGMM_PRODUCT(bf16_f32_128, BF16, F32, kNarrow, kNarrowStages)
-AGMM_PRODUCT(f16_f16_256, F16, F16, kWide, kWideStages)
-AGMM_PRODUCT(bf16_bf16_256, BF16, BF16, kWide, kWideStages)
-AGMM_PRODUCT(e4m3_f32_128, E4M3, F32, kNarrow, kNarrowStages)
+#define AGMM_CLUSTER_1
+#define AGMM_CLUSTER_2 __cluster_dims__(2)
+#define AGMM_PRODUCT(name, ...)                   \
+  AGMM_KERNEL(product_##name, __VA_ARGS__, false) \
+  AGMM_KERNEL(ring_##name, __VA_ARGS__, true)
+AGMM_PRODUCT(f16_f16_128, 1, F16, F16, kNarrow, kNarrowStages)
+AGMM_PRODUCT(f16_f32_128, 1, F16, F32, kNarrow, kNarrowStages)
+AGMM_PRODUCT(bf16_bf16_128, 1, BF16, BF16, kNarrow, kNarrowStages)
+AGMM_PRODUCT(bf16_f32_128, 1, BF16, F32, kNarrow, kNarrowStages)
+AGMM_PRODUCT(f16_f16_256, 1, F16, F16, kWide, kWideStages)
+AGMM_PRODUCT(bf16_bf16_256, 1, BF16, BF16, kWide, kWideStages)
+AGMM_PRODUCT(f16_f16_256_2, 2, F16, F16, kWide, kWideStages)
+AGMM_PRODUCT(bf16_bf16_256_2, 2, BF16, BF16, kWide, kWideStages)
+AGMM_PRODUCT(e4m3_f32_128, 1, E4M3, F32, kNarrow, kNarrowStages)
 
 }  // namespace agmm::sm90

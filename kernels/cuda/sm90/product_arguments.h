@@ -23,6 +23,7 @@ constexpr int kMaxMaps = (2 + kMaxSends) * kMaxPieces;
 constexpr int kTileRows = 128, kStageBytesOfK = 128;
 // Columns of a tile, and as many stages as fit into the 227 KiB of a CTA beside 1 KiB of alignment.
 constexpr int kNarrow = 128, kNarrowStages = 7, kWide = 256, kWideStages = 4;
+constexpr int kPair = 2;                          // CTAs of a cluster, where there are clusters
 constexpr int kConsumers = 2;                     // warpgroups, which take 64 rows of a tile each
 constexpr int kThreads = 128 * (1 + kConsumers);  // the first warpgroup loads and sends
 
@@ -38,7 +39,7 @@ struct View {
 struct Send {
   int map = -1;  // of the place at the receiver; -1: not used
   int x = 0;
-  int contributors = 0;         // CTAs that send a part of it: ContributorsOf
+  int contributors = 0;         // CTAs that send a part of it: those of ContributorsOf
   uint32_t* counter = nullptr;  // counts them; zero between launches
   uint64_t* slot = nullptr;     // raised to the epoch once all has arrived
   const uint64_t* credit =
@@ -53,6 +54,12 @@ struct Piece {
   // the CTA that loads it may not have loaded any earlier piece.
   const uint64_t* waits[kMaxWaits] = {};
   Send sends[kMaxSends];
+
+  AGMM_HOST_DEVICE constexpr bool has_waits() const {
+    for (const uint64_t* const slot : waits)
+      if (slot != nullptr) return true;
+    return false;
+  }
 };
 
 // Rows, columns and pieces are at least 1: the host leaves out empty ones.
@@ -76,29 +83,36 @@ struct Arguments {
   Block blocks[kMaxBlocks];
   Piece pieces[kMaxPieces];
   int block_count = 0;
-  int raster_rows = 0;   // rows of tiles that are computed together, column by column
+  // Rows of tiles that are computed together, column by column. The tiles of a cluster are one row
+  // in this.
+  int raster_rows = 0;
   int send_columns = 1;  // columns of tiles that share the sending of a piece
   uint64_t epoch = 0;
   // In pinned memory of the host; may be null. Once it is not zero, waits end, and pieces whose
   // sending ends later do not raise their slots.
   const uint64_t* abort = nullptr;
-  // A record for each tile, in the order of blocks and TileOrder; null: none. In memory of the GPU,
-  // or in pinned memory, which the host can read while the kernel runs.
+  // A record for each tile, in the order of blocks, of TileOrder, and of the CTAs of a cluster;
+  // null: none. In memory of the GPU, or in pinned memory, which the host can read while the kernel
+  // runs.
   TileTrace* trace = nullptr;
 };
 
 // The order of a block's tiles: bands of raster_rows rows of tiles, column by column within a band.
+// With clusters, it is the order of clusters, whose CTAs have tiles one below the other: so
+// everything here is counted in clusters. Tiles that lie below the block are computed and not
+// stored.
 struct TileOrder {
   int row_tiles, col_tiles, raster_rows;
 
-  AGMM_HOST_DEVICE constexpr TileOrder(const Block& block, int tile_cols, int raster_rows)
-      : row_tiles((block.rows + kTileRows - 1) / kTileRows),
+  AGMM_HOST_DEVICE constexpr TileOrder(const Block& block, int tile_cols, int raster_rows,
+                                       int cluster = 1)
+      : row_tiles((block.rows + kTileRows * cluster - 1) / (kTileRows * cluster)),
         col_tiles((block.cols + tile_cols - 1) / tile_cols),
         raster_rows(raster_rows) {}
   AGMM_HOST_DEVICE constexpr int count() const { return row_tiles * col_tiles; }
 
   struct Tile {
-    int row, col;
+    int row, col;  // a row is one of clusters
   };
   AGMM_HOST_DEVICE constexpr Tile At(int index) const {
     const int band = index / (raster_rows * col_tiles);
@@ -118,8 +132,8 @@ constexpr bool SendsInItsFirstRound(const TileOrder& order, int grid, int send_c
   return true;
 }
 
-// CTAs of a grid that compute a tile of the first `send_columns` columns of a block whose tiles
-// begin at number `first`.
+// CTAs of a grid, or its clusters, that compute a tile of the first `send_columns` columns of a
+// block whose tiles begin at number `first`.
 constexpr int ContributorsOf(const TileOrder& order, int first, int grid, int send_columns) {
   int count = 0;
   for (int cta = 0; cta < grid; ++cta) {

@@ -22,25 +22,39 @@ std::string NameOf(DType dtype) {
   return "";
 }
 
+int64_t TilesOf(const ProductProblem& problem, int tile_cols) {
+  return problem.tiles_rows / kTileRows * CeilDiv(problem.cols, tile_cols);
+}
+
 // Rounds of tiles on all SMs, in units of a narrow tile.
 int64_t Rounds(const ProductProblem& problem, int tile_cols) {
-  const int64_t tiles = problem.tiles_rows / kTileRows * CeilDiv(problem.cols, tile_cols);
-  return CeilDiv(tiles, problem.sms) * (tile_cols / kNarrow);
+  return CeilDiv(TilesOf(problem, tile_cols), problem.sms) * (tile_cols / kNarrow);
+}
+
+// True if clusters compute wide tiles in as few rounds as single CTAs, because they load a third
+// less. With an odd number of rows of tiles in a block, they would compute tiles that lie below it.
+bool TakesClusters(const ProductProblem& problem) {
+  if (problem.clusters < 1) return false;
+  return AGMM_FAILPOINT("products.clusters") ||
+         (problem.even && CeilDiv(TilesOf(problem, kWide) / kPair, problem.clusters) <=
+                              CeilDiv(TilesOf(problem, kWide), problem.sms));
 }
 
 }  // namespace
 
 ProductConfig ProductKernel(const std::string& in, const std::string& out, int tile_cols,
-                            bool sends) {
+                            bool sends, int cluster) {
   ProductConfig config;
   config.kernel =
       absl::StrCat(sends ? "agmm_ring_" : "agmm_product_", in, "_", out, "_", tile_cols);
+  if (cluster > 1) absl::StrAppend(&config.kernel, "_", cluster);
   config.tile_cols = tile_cols;
+  config.cluster = cluster;
   config.stages = tile_cols == kNarrow ? kNarrowStages : kWideStages;
-  // Stages begin at multiples of 1,024 bytes, which costs up to as many; each has two mbarriers. A
-  // word says that the launch is aborted.
+  // Stages begin at multiples of 1,024 bytes, which costs up to as many; each has two mbarriers.
+  // Words say that the launch is aborted, and what the leader of a cluster grants.
   config.shared_bytes = 1024 + config.stages * ((kTileRows + tile_cols) * kStageBytesOfK + 16) + 16;
-  config.raster_rows = kRasterRows;
+  config.raster_rows = kRasterRows / cluster;
   config.send_columns = kSendColumns;
   return config;
 }
@@ -51,6 +65,7 @@ std::vector<ProductConfig> AllProducts() {
     for (const bool sends : {false, true}) {
       all.push_back(ProductKernel(in, in, kNarrow, sends));
       all.push_back(ProductKernel(in, in, kWide, sends));
+      all.push_back(ProductKernel(in, in, kWide, sends, kPair));
       all.push_back(ProductKernel(in, "f32", kNarrow, sends));
     }
   }
@@ -63,6 +78,9 @@ absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& con
   };
   if (arguments.block_count < 1 || arguments.block_count > kMaxBlocks) {
     return wrong(arguments.block_count, " blocks; a launch has 1 to ", kMaxBlocks);
+  }
+  if (config.ctas % config.cluster != 0) {
+    return wrong("a grid of ", config.ctas, " CTAs in clusters of ", config.cluster);
   }
   if (arguments.send_columns < 1 || arguments.raster_rows < 1) {
     return wrong(arguments.send_columns, " columns that send, ", arguments.raster_rows,
@@ -92,12 +110,11 @@ absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& con
         }
         sends = sends || send.map >= 0;
       }
-      for (const uint64_t* const slot : piece.waits)
-        waits_inside = waits_inside || (i > 0 && slot != nullptr);
+      waits_inside = waits_inside || (i > 0 && piece.has_waits());
     }
-    const TileOrder order(block, config.tile_cols, arguments.raster_rows);
+    const TileOrder order(block, config.tile_cols, arguments.raster_rows, config.cluster);
     if (sends && waits_inside &&
-        !SendsInItsFirstRound(order, config.ctas, arguments.send_columns)) {
+        !SendsInItsFirstRound(order, config.ctas / config.cluster, arguments.send_columns)) {
       return wrong(
           "block ", number,
           " waits for parts of K and sends some, and a tile that sends is not among the first ",
@@ -124,11 +141,15 @@ absl::StatusOr<ProductConfig> ChooseProduct(const ProductProblem& problem) {
     return absl::UnimplementedError(absl::StrCat("products of at most ", kTileRows / 2, " rows"));
   }
   // Wide tiles read shared memory less often. Results of f32 have narrow ones only.
-  const bool wide = problem.out == problem.in && Rounds(problem, kWide) <= Rounds(problem, kNarrow);
-  ProductConfig config =
-      ProductKernel(NameOf(problem.in), NameOf(problem.out), wide ? kWide : kNarrow, problem.sends);
-  const int64_t tiles = problem.tiles_rows / kTileRows * CeilDiv(problem.cols, config.tile_cols);
-  config.ctas = static_cast<int>(std::min<int64_t>(tiles, problem.sms));
+  const bool wide =
+      problem.out == problem.in &&
+      (Rounds(problem, kWide) <= Rounds(problem, kNarrow) || AGMM_FAILPOINT("products.clusters"));
+  const int cluster = wide && TakesClusters(problem) ? kPair : 1;
+  ProductConfig config = ProductKernel(NameOf(problem.in), NameOf(problem.out),
+                                       wide ? kWide : kNarrow, problem.sends, cluster);
+  const int64_t most = cluster > 1 ? int64_t{cluster} * problem.clusters : problem.sms;
+  config.ctas = static_cast<int>(
+      std::min(RoundUp(TilesOf(problem, config.tile_cols), int64_t{cluster}), most));
   return config;
 }
 

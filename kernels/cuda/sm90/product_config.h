@@ -19,14 +19,17 @@ struct ProductProblem {
   int64_t tiles_rows = 0;                       // rows of all blocks, each rounded up to tiles
   bool sends = false;                           // the kernel sends pieces of A on
   int sms = 0;                                  // of the GPU, that the kernel may use
+  int clusters = 0;   // clusters of 2 CTAs that may be resident at a time; 0: none
+  bool even = false;  // each block has an even number of rows of tiles
 };
 
 struct ProductConfig {
   std::string kernel;  // its name in the image
   int tile_cols = 0;
+  int cluster = 1;                        // CTAs, which share the loads of B
   int stages = 0;                         // of shared memory
   int shared_bytes = 0;                   // dynamic
-  int ctas = 0;                           // all of them must be resident
+  int ctas = 0;                           // a multiple of the cluster; all must be resident
   int raster_rows = 0, send_columns = 0;  // of Arguments
 };
 
@@ -43,8 +46,9 @@ absl::Status CheckArguments(const Arguments& arguments, const ProductConfig& con
 // All kernels for the dtypes of tensors, without a grid.
 std::vector<ProductConfig> AllProducts();
 
-// The kernel with tiles of this width; the types are "f16", "bf16", "e4m3" and "f32".
+// The kernel with tiles of this width; the types are "f16", "bf16", "e4m3" and "f32". Only those
+// with wide tiles may have a cluster of 2.
 ProductConfig ProductKernel(const std::string& in, const std::string& out, int tile_cols,
-                            bool sends);
+                            bool sends, int cluster = 1);
 
 }  // namespace agmm::sm90
