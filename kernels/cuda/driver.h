@@ -59,6 +59,7 @@
   X(cuLibraryGetKernel)            \
   X(cuKernelGetFunction)           \
   X(cuFuncSetAttribute)            \
+  X(cuOccupancyMaxActiveClusters)  \
   X(cuLaunchKernel)
 
 namespace agmm {

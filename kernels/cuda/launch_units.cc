@@ -253,12 +253,14 @@ class Grouping {
 
   void Choose(LaunchUnit& unit, bool polls) const {
     sm90::ProductProblem problem;
+    problem.even = true;
     for (const ProductBlock& block : unit.product->blocks) {
       const int last = unit.product->pieces[block.first_piece + block.pieces - 1].step;
       const MultiplyOp& op = FinishOf(last);
       problem.in = op.a.dtype;
       problem.out = op.out.dtype;
       problem.rows = std::max(problem.rows, op.rows);
+      problem.even = problem.even && CeilDiv(op.rows, int64_t{sm90::kTileRows}) % sm90::kPair == 0;
       problem.cols = std::max(problem.cols, op.n);
       problem.tiles_rows += RoundUp(op.rows, int64_t{sm90::kTileRows});
     }
@@ -266,17 +268,22 @@ class Grouping {
                                    [](const ProductPiece& piece) { return !piece.sends.empty(); });
     const CudaPeer& self = peers_[plan_.peers.self];
     problem.sms = self.sms;
+    // Beside a kernel of another rank that waits, two free SMs may be too far apart for a cluster.
+    problem.clusters = self.tenants > 1 ? 0 : self.clusters;
     if (polls) {
       // All kernels that wait on one GPU fit on it together.
       problem.sms = std::max(1, (self.sms - kSmsForOthers) / self.tenants);
+      problem.clusters = std::max(0, problem.clusters - kSmsForOthers / sm90::kPair);
     }
     // FindKernelSteps has asked for each pass, so this succeeds.
     unit.product->config = *sm90::ChooseProduct(problem);
     for (ProductBlock& block : unit.product->blocks) {
       const MultiplyOp& op = FinishOf(unit.product->pieces[block.first_piece].step);
       block.first_tile = unit.product->tiles;
-      block.tiles = static_cast<int>(CeilDiv(op.rows, int64_t{sm90::kTileRows}) *
-                                     CeilDiv(op.n, int64_t{unit.product->config.tile_cols}));
+      const sm90::ProductConfig& config = unit.product->config;
+      block.tiles = static_cast<int>(
+          RoundUp(CeilDiv(op.rows, int64_t{sm90::kTileRows}), int64_t{config.cluster}) *
+          CeilDiv(op.n, int64_t{config.tile_cols}));
       unit.product->tiles += block.tiles;
     }
   }

@@ -1,5 +1,7 @@
 #include "kernels/cuda/product_kernels.h"
 
+#include <algorithm>
+
 // The fat binary that nvcc made of product.cu, in this object file.
 asm(".pushsection .rodata\n"
     ".balign 64\n"
@@ -31,8 +33,24 @@ CUresult ProductKernels::Load() {
       result = driver_.cuFuncSetAttribute(function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
                                           config.shared_bytes);
     }
+    if (result == CUDA_SUCCESS && config.cluster > 1) {
+      int clusters = 0;
+      result = CountClusters(config, function, &clusters);
+      most_clusters_ = std::min(most_clusters_, clusters);
+    }
   }
   return result;
+}
+
+CUresult ProductKernels::CountClusters(const sm90::ProductConfig& config, CUfunction function,
+                                       int* clusters) const {
+  // The kernel itself has the cluster.
+  CUlaunchConfig launch = {};
+  launch.gridDimX = config.cluster;
+  launch.blockDimX = sm90::kThreads;
+  launch.gridDimY = launch.gridDimZ = launch.blockDimY = launch.blockDimZ = 1;
+  launch.sharedMemBytes = config.shared_bytes;
+  return driver_.cuOccupancyMaxActiveClusters(clusters, function, &launch);
 }
 
 void ProductKernels::Unload() {

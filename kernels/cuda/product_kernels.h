@@ -4,6 +4,7 @@
 #include <cuda.h>
 
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 
@@ -32,6 +33,8 @@ class ProductKernels {
   // Loads all kernels for the current context, so that none is loaded while another one waits. To
   // be called once.
   CUresult Load();
+  // Returns how many clusters of any kernel that has clusters may be resident at a time.
+  int most_clusters() const { return most_clusters_; }
   // Requires that no kernel runs, and that the context is current.
   void Unload();
 
@@ -43,9 +46,13 @@ class ProductKernels {
                   CUstream stream) const;
 
  private:
+  CUresult CountClusters(const sm90::ProductConfig& config, CUfunction function,
+                         int* clusters) const;
+
   const Driver& driver_;
   CUlibrary library_ = nullptr;
   std::map<std::string, CUfunction> functions_;
+  int most_clusters_ = std::numeric_limits<int>::max();
 };
 
 }  // namespace agmm

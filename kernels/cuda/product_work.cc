@@ -50,13 +50,16 @@ class ProductWork {
     block.pieces = from.pieces;
     block.c = reinterpret_cast<void*>(AddressOf(last.out));
     block.pitch = last.out.pitch_bytes / SizeOf(last.out.dtype);
-    const sm90::TileOrder order(block, launch_.config.tile_cols, launch_.config.raster_rows);
+    const sm90::TileOrder order(block, launch_.config.tile_cols, launch_.config.raster_rows,
+                                launch_.config.cluster);
     const bool sends = std::any_of(launch_.pieces.begin() + from.first_piece,
                                    launch_.pieces.begin() + from.first_piece + from.pieces,
                                    [](const ProductPiece& piece) { return !piece.sends.empty(); });
+    const int cluster = launch_.config.cluster;
     const int contributors = sends
-                                 ? sm90::ContributorsOf(order, from.first_tile, launch_.config.ctas,
-                                                        launch_.config.send_columns)
+                                 ? cluster * sm90::ContributorsOf(order, from.first_tile / cluster,
+                                                                  launch_.config.ctas / cluster,
+                                                                  launch_.config.send_columns)
                                  : 0;
     for (int i = 0; i < from.pieces; ++i) {
       const int number = from.first_piece + i;

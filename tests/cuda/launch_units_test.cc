@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_program.h"
 #include "kernels/cuda/receipts.h"
 #include "kernels/schedule/plan.h"
@@ -32,7 +33,7 @@ struct Asked {
   int chunks = 1, k_chunks = 1;
   bool carried = false;
   const char* split = "N=x";
-  int sms = 132, tenants = 1;
+  int sms = 132, clusters = 0, tenants = 1;
   bool reaches_all = true;
 };
 
@@ -51,6 +52,7 @@ std::unique_ptr<ProgramPeers> PeersOf(const Asked& asked) {
       problem, UniformTopology(asked.ranks, asked.nodes).value(), options);
   for (CudaPeer& peer : peers->cuda) {
     peer.sms = asked.sms;
+    peer.clusters = asked.clusters;
     peer.tenants = asked.tenants;
     peer.reaches_all = asked.reaches_all;
   }
@@ -167,6 +169,39 @@ TEST(LaunchUnits, KernelsThatWaitShareTheGpuAndLeaveSmsToOthers) {
       LaunchesOf(ProgramOf({.algorithm = "serial", .shape = {131072, 4096, 256}, .tenants = 8}))[0]
           ->config.ctas,
       132);
+}
+
+TEST(LaunchUnits, ClustersComputeBlocksThatHaveAnEvenNumberOfRowsOfTiles) {
+  const auto config = [](const Asked& asked) { return LaunchesOf(ProgramOf(asked))[0]->config; };
+  // 4 chunks of 8,192 rows, and 16 columns of tiles.
+  const Asked asked = {.shape = {32768, 16384, 4096}, .clusters = 66};
+  EXPECT_EQ(config(asked).kernel, "agmm_product_bf16_bf16_256_2");
+  EXPECT_EQ(config(asked).ctas, 132 - 4);
+  const auto changed = [&](auto change) {
+    Asked other = asked;
+    change(other);
+    return config(other);
+  };
+  EXPECT_EQ(changed([](Asked& one) { one.algorithm = "serial"; }).ctas, 132)
+      << "a kernel that waits for nothing leaves no SM to others";
+  EXPECT_EQ(changed([](Asked& one) { one.carried = true; }).kernel, "agmm_ring_bf16_bf16_256_2");
+  EXPECT_EQ(changed([](Asked& one) { one.tenants = 2; }).cluster, 1);
+  EXPECT_EQ(changed([](Asked& one) { one.clusters = 0; }).cluster, 1);
+  EXPECT_EQ(changed([](Asked& one) { one.clusters = 48; }).cluster, 1) << "more rounds";
+  EXPECT_EQ(changed([](Asked& one) { one.shape.m -= 4 * 128; }).cluster, 1) << "63 rows of tiles";
+}
+
+TEST(LaunchUnits, ATraceHasARecordForEachTileOfAClusterToo) {
+  constexpr char kClusters[] = "products.clusters";  // for all blocks
+  failpoint::Arm(kClusters);
+  // 4 chunks of 3 rows of tiles, with one more that lies below.
+  const CudaProgram program = ProgramOf({.shape = {4 * 384, 1024, 64}, .clusters = 66});
+  failpoint::Disarm(kClusters);
+  const ProductLaunch& launch = *LaunchesOf(program)[0];
+  EXPECT_EQ(launch.config.kernel, "agmm_product_bf16_bf16_256_2");
+  EXPECT_EQ(launch.config.ctas % 2, 0);
+  for (int block = 0; block < 4; ++block) EXPECT_EQ(launch.blocks[block].first_tile, 4 * block);
+  EXPECT_EQ(launch.tiles, 16);
 }
 
 TEST(LaunchUnits, PartsOfASumAreOneBlock) {
