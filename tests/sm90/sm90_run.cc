@@ -3,8 +3,8 @@
 // RING_MISTAKE names a mistake of the host.
 //
 //   sm90_run KERNEL
-//   sm90_run ring GPUS ROWS N K TILE_COLS CTAS SEND_COLUMNS   one ring of f16: ROWS of A on each
-//   GPU
+//   sm90_run ring GPUS ROWS N K TILE_COLS CLUSTER CTAS SEND_COLUMNS   one ring of f16: ROWS of A on
+//   each GPU
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -59,6 +59,33 @@ std::vector<Case> Cases(bool sends) {
        .both_ways = true}};
 }
 
+// For what clusters do otherwise: they share B, wait for pieces together, and end together.
+std::vector<Case> ClusterCases(bool sends) {
+  std::vector<Case> cases = {{.name = "chunks", .rows = {300, 129}, .n = 72, .k = 200},
+                             {.name = "copied chunks",
+                              .gpus = 3,
+                              .rows = {129, 64, 7},
+                              .n = 72,
+                              .k = 72,
+                              .epochs = 2,
+                              .delivered = true},
+                             {.name = "parts of K",
+                              .gpus = 2,
+                              .rows = {64, 300},
+                              .n = 136,
+                              .k = 200,
+                              .delivered = true,
+                              .along_k = true}};
+  for (Case& product : cases) {
+    product.tile_cols = kWide;
+    product.cluster = kPair;
+    if (!sends) continue;
+    product.gpus = static_cast<int>(product.rows.size());
+    product.delivered = false;
+  }
+  return cases;
+}
+
 Mistake MistakeNamed(const std::string& name) {
   if (name.empty()) return Mistake::kNone;
   if (name == "one slot for two steps") return Mistake::kOneSlotForTwoSteps;
@@ -73,11 +100,12 @@ Case RingOf(char** numbers) {
           .element = Element::kF16,
           .out = Element::kF16,
           .tile_cols = number(4),
+          .cluster = number(5),
           .rows = std::vector<int>(number(0), number(1)),
           .n = number(2),
           .k = number(3),
-          .ctas = number(5),
-          .send_columns = number(6)};
+          .ctas = number(6),
+          .send_columns = number(7)};
 }
 
 int Run(const std::vector<Case>& cases) {
@@ -106,16 +134,19 @@ int Run(const std::vector<Case>& cases) {
 
 int main(int count, char** arguments) {
   const std::string kernel = count > 1 ? arguments[1] : "";
-  if (count != (kernel == "ring" ? 9 : 2)) {
+  if (count != (kernel == "ring" ? 10 : 2)) {
     std::fprintf(stderr,
-                 "usage: PTX_FILE=... sm90_run agmm_product_bf16_bf16_128|agmm_ring_bf16_bf16_128\n"
-                 "       PTX_FILE=... sm90_run ring GPUS ROWS N K TILE_COLS CTAS SEND_COLUMNS\n");
+                 "usage: PTX_FILE=... sm90_run agmm_{product,ring}_bf16_bf16_{128,256_2}\n"
+                 "       PTX_FILE=... sm90_run ring GPUS ROWS N K TILE_COLS CLUSTER CTAS "
+                 "SEND_COLUMNS\n");
     return 4;
   }
   try {
-    using agmm::sm90::Cases, agmm::sm90::RingOf;
-    return agmm::sm90::Run(kernel == "ring" ? std::vector{RingOf(arguments + 2)}
-                                            : Cases(kernel.starts_with("agmm_ring")));
+    using agmm::sm90::Cases, agmm::sm90::ClusterCases, agmm::sm90::RingOf;
+    const bool sends = kernel.starts_with("agmm_ring");
+    return agmm::sm90::Run(kernel == "ring"            ? std::vector{RingOf(arguments + 2)}
+                           : kernel.ends_with("256_2") ? ClusterCases(sends)
+                                                       : Cases(sends));
   } catch (const ptx::Stop& stop) {
     std::printf("stop: %s\n", stop.what());
     return 3;

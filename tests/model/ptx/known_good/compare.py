@@ -19,7 +19,7 @@ import sys
 import build
 import cutlass
 
-TILE_ROWS, TILE_COLS, SMS, SEND_COLUMNS = 128, 256, 132, 4
+TILE_ROWS, TILE_COLS, SMS, SEND_COLUMNS, CLUSTER = 128, 256, 132, 4, 2
 JAX_CONFIG = "128,128,64,4,8,N"  # one that JAX's own example tries: two warpgroups side by side
 # The tile and the cluster of CUTLASS's example 65. Its sums are f16, so one warpgroup can multiply a tile there; sums of
 # f32 take the two of the cooperative schedule.
@@ -27,7 +27,7 @@ cutlass.KERNELS["stage"] = cutlass.Kernel(
     (cutlass.HALF,) * 4, f"_{TILE_ROWS}, _{TILE_COLS}, _64", "_1, _2, _1", (), gather_gpus=4)
 
 RUNS, TAKEN, LANES, REPEATS = range(4)
-FLAG_LOADS = r"ld\.(?:acquire|relaxed)\.sys|ld\.global\.cv"
+FLAG_LOADS = r"ld\.(?:acquire|relaxed)\.sys|ld\.acquire\.cluster|ld\.global\.cv"
 
 
 class Counts:
@@ -125,11 +125,11 @@ def report_of(command, **settings):
 
 
 def step_of_agmm(arguments):
-    kernel = f"agmm_ring_f16_f16_{TILE_COLS}"
+    kernel = f"agmm_ring_f16_f16_{TILE_COLS}_{CLUSTER}"
     ptx = os.path.join(arguments.build, kernel + ".ptx")
     with open(ptx, "w", encoding="utf-8") as file:
         file.write(build.kernel_in_image(os.path.join(arguments.agmm, "kernels/cuda/sm90/product.fatbin"), kernel))
-    shape = [arguments.rows, arguments.cols, arguments.depth, TILE_COLS, ctas_of(arguments), SEND_COLUMNS]
+    shape = [arguments.rows, arguments.cols, arguments.depth, TILE_COLS, CLUSTER, ctas_of(arguments), SEND_COLUMNS]
     ring = lambda gpus: CountsOfAgmm(report_of([os.path.join(arguments.agmm, "bin/sm90_run"), "ring",
                                                 *map(str, [gpus, *shape])], PTX_FILE=ptx))
     return ring(3).step_after(ring(2), 3)

@@ -9,7 +9,7 @@ else counts as a crash.
 
 explained.txt lists the mutants that stay silent, with reasons; its head says how. The script fails if a silent mutant is
 not listed there, if a listed one is noticed, and if mutants that must be noticed together are not. MISTAKES has those that
-must be noticed in a ring of agmm, by name; its runner takes RING_MISTAKE, a mistake of the host, from the environment.
+must be noticed in a kernel of agmm, by name; its runner takes RING_MISTAKE, a mistake of the host, from the environment.
 """
 
 import argparse
@@ -103,6 +103,10 @@ POLL, POLL_LINES = r"ld\.(?:relaxed|acquire|volatile)\S*\s+%r\d+", 6
 AGMM_RULES = [
     ("wrong parity", r"again: (mbarrier\.try_wait\S*\s+over, \[%\w+\], )(%\w+);",
      r"again: { .reg .b32 other; xor.b32 other, \2, 1; \1other; }"),
+    ("multicast to the leader alone", r"(cp\.async\.bulk\.tensor\S*\.multicast::cluster .*, )%rs\d+;",
+     r"{ .reg .b16 leader; mov.b16 leader, 1; \1leader; }"),
+    ("address in the own CTA", r"mapa\.shared::cluster\.u32\s+(%\w+), (%\w+), %\w+;", r"mov.u32 \1, \2;"),
+    ("cluster scope made cta", ORDERED + r"((?:acquire|release|acq_rel|relaxed)\.)cluster(?=\.)", r"\1\2cta"),
 ]
 AGMM = "agmm_"
 
@@ -130,6 +134,8 @@ def waiter_without_epoch(lines):
 
 def expect_clipped(lines):
     """At the end of K, a stage expects only the bytes inside of the matrices. Yields (line, edits)."""
+    if grants_in(lines):
+        return  # the tile is another one
     at = next(number for number, line in enumerate(lines) if "mbarrier.arrive.expect_tx" in line)
     k = re.findall(r"add\.s32\s+%r\d+, (%r\d+), 63;", "\n".join(lines[:at]))[-1]
     step = re.search(r"shl\.b32\s+%r\d+, (%r\d+), 6;", "\n".join(lines[at:])).group(1)
@@ -138,15 +144,32 @@ def expect_clipped(lines):
     yield at, {at: "{ .reg .b32 bytes; " + clipped + re.sub(r"%r\d+;", "bytes;", lines[at]) + " }"}
 
 
+def grants_in(lines):
+    """Where the leader of a cluster grants a piece."""
+    return [number for number, line in enumerate(lines) if "st.release.cluster.shared::cluster" in line]
+
+
+def grant_before_acquire(lines):
+    """The leader of a cluster also grants a piece before it waits for its slots. Yields (line, edits)."""
+    for grant in grants_in(lines):
+        begin = max(number for number, line in enumerate(lines[:grant]) if line.startswith("$L__BB"))
+        code = [re.sub(r"//.*", "", line).strip() for line in lines[begin + 1:grant + 1]]
+        code = " ".join(line for line in code if line and not line.startswith((".loc", "$L__tmp")))
+        granted = re.search(r"cvt\.u32\.u16\s+%r\d+, (%rs\d+);", code).group(1)
+        polls = [number for number, line in enumerate(lines[:begin]) if "ld.acquire.sys" in line]
+        yield grant, {number: f"mov.u16 {granted}, 1; {code} {lines[number]}" for number in polls}
+
+
 # Mistakes that take more than a rule for one line.
 AGMM_EDITS = [
+    ("grant before the acquire", grant_before_acquire),
     ("flag before data", flag_before_data),
     ("waiter that ignores the epoch", waiter_without_epoch),
     ("expect_tx of the clipped bytes", expect_clipped),
 ]
-# Mistakes that must be noticed in a ring, by name: a rule and a text that its lines contain, or None for a mistake of the
-# host, which the runner makes.
-RING, MISTAKES = "agmm_ring", {
+# Mistakes that must be noticed in these kernels, by name: a rule and a text that its lines contain, or None for a mistake
+# of the host, which the runner makes.
+MISTAKES = {"agmm_ring_bf16_bf16_128": {
     "flag before data": ("flag before data", ""),
     ".read instead of the full wait": ("bulk wait_group only .read", ""),
     "relaxed flag": ("release made relaxed", "st.release"),
@@ -160,7 +183,16 @@ RING, MISTAKES = "agmm_ring", {
     "relaxed local counter": ("acq_rel made relaxed", "atom"),
     "waiter that ignores the epoch": ("waiter that ignores the epoch", ""),
     "one slot for two steps": None,
-}
+}, "agmm_product_bf16_bf16_256_2": {
+    "stage released to the own CTA alone": ("address in the own CTA", ""),
+    "no wait of the cluster at the end": ("cluster wait deleted", ""),
+    "relaxed grant": ("release made relaxed", "st.release.cluster"),
+    "grant of the scope of a CTA": ("cluster scope made cta", "st.release"),
+    "grant before the acquire": ("grant before the acquire", ""),
+    "relaxed look at the grant": ("acquire made relaxed", "ld.acquire.cluster"),
+    "no proxy fence after the grant": ("fence.proxy.async deleted", ""),
+    "multicast to the leader alone": ("multicast to the leader alone", ""),
+}}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -307,7 +339,7 @@ def check_explained(kernel, groups, silent):
 def check_mistakes(kernel, noticed):
     """Prints which mutants of MISTAKES are noticed. Returns the faults."""
     faults = []
-    for name, place in MISTAKES.items():
+    for name, place in MISTAKES.get(kernel.name, {}).items():
         if place is None:
             outcome, said = kernel.outcome(mistake=name)
             found, total = outcome != "silent", 1
@@ -355,8 +387,7 @@ def examine(kernel, groups, verbose):
     if verbose:
         for mutant in silent:
             print(f"  silent {mutant}: {mutant.text}")
-    if kernel.name.startswith(RING):
-        faults += check_mistakes(kernel, noticed)
+    faults += check_mistakes(kernel, noticed)
     return faults + check_explained(kernel, [group for group in groups if group.kernel == kernel.name], silent)
 
 
@@ -370,7 +401,7 @@ def runners(arguments):
         found[name] = lambda name=name: cutlass_runner(name, arguments)
     for name in ("all_gather", "reduce_scatter", "ring4_fixed"):
         found[name] = lambda name=name: jax_runner(name, arguments)
-    for name in ("agmm_product_bf16_bf16_128", "agmm_ring_bf16_bf16_128"):
+    for name in ("agmm_product_bf16_bf16_128", "agmm_product_bf16_bf16_256_2", "agmm_ring_bf16_bf16_128"):
         found[name] = lambda name=name: product_runner(name, arguments)
     return found
 
