@@ -64,6 +64,7 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
     peer.reachable = device_->gpu->topology().AreConnected(device_->gpu->number(), peer.gpu);
     peer.island = gpu->topology().island(peer.gpu);
     peer.sms = executor->device_->cublaslt_only || gpu->products() == nullptr ? 0 : gpu->sms();
+    peer.clusters = peer.sms > 0 ? gpu->products()->most_clusters() : 0;
     peer.tenants = gpu->thread().tenant_count();
     peer.reaches_all = gpu->topology().ReachesAll(peer.gpu);
     if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));
