@@ -25,13 +25,19 @@ absl::Status CudaExecutor::Prepare(const Problem& problem, std::shared_ptr<const
   AGMM_RETURN_IF_ERROR(device_->gpu->health().given_up());
   RankPlan plan = {problem, std::move(schedule), peers};
   AGMM_RETURN_IF_ERROR(plan.CheckPeers());
-  // Maps, allocates and loads.
+  AGMM_ASSIGN_OR_RETURN(CudaPeers found, FindPeers(plan));
+  AGMM_ASSIGN_OR_RETURN(CudaProgram program, LowerForCuda(plan, found.heaps));
+  // From here on, calls of the driver may block.
   const QuietLaunches quiet;
   AGMM_RETURN_IF_ERROR(quiet.status());
-  AGMM_ASSIGN_OR_RETURN(CudaPeers found, FindPeers(plan));
+  for (size_t rank = 0; rank < found.heaps.size(); ++rank) {
+    if (found.heaps[rank].reachable)
+      AGMM_RETURN_IF_ERROR(dynamic_cast<CudaHeap&>(*peers.heaps[rank]).MapFor(*device_->gpu));
+  }
   AGMM_ASSIGN_OR_RETURN(
-      prepared_, CudaPrepared::Create(device_->gpu, device_->streams, device_->staging,
-                                      std::move(plan), std::move(found), device_->trace_chunks));
+      prepared_,
+      CudaPrepared::Create(device_->gpu, device_->streams, device_->staging, std::move(plan),
+                           std::move(found), std::move(program), device_->trace_chunks));
   for (int i = 0; i < kMaxSubmittedEpochs; ++i) {
     runs_.push_back(device_->queue->MakeRun(*prepared_, i));
     target_.idle.push_back(runs_.back().get());
@@ -67,7 +73,6 @@ absl::StatusOr<CudaPeers> CudaExecutor::FindPeers(const RankPlan& plan) const {
     peer.clusters = peer.sms > 0 ? gpu->products()->most_clusters() : 0;
     peer.tenants = gpu->thread().tenant_count();
     peer.reaches_all = gpu->topology().ReachesAll(peer.gpu);
-    if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor(*device_->gpu));
   }
   return found;
 }

@@ -57,8 +57,7 @@ class CudaExecutor final : public EventExecutor {
   const std::shared_ptr<Gpu>& gpu() const { return device_->gpu; }
 
  private:
-  // Finds the other ranks of this node, and maps their heaps for this rank's GPU. Errors:
-  // INVALID_ARGUMENT for a rank of another kind.
+  // Finds the other ranks of this node. Errors: INVALID_ARGUMENT for a rank of another kind.
   absl::StatusOr<CudaPeers> FindPeers(const RankPlan& plan) const;
 
   CudaParts* const device_;

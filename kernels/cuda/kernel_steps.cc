@@ -221,10 +221,18 @@ class Finder {
     FindReaders(candidates);
     for (bool changed = true; changed;) {
       changed = false;
+      // A step has no wait that an earlier one of its lane implies, and a stream cannot wait for
+      // what a kernel sends. So a lane is carried as a whole.
+      const std::set<std::pair<Rank, int>> copied = LanesWithCopies();
       for (const Candidate& one : candidates) {
-        if (!found_[one.rank].carried[one.step] || KernelsAwait(one)) continue;
+        if (!found_[one.rank].carried[one.step]) continue;
+        std::string why;
+        if (!KernelsAwait(one)) why = "copies or products of cuBLASLt read some of them";
+        if (copied.contains({one.rank, StepsOf(one.rank)[one.step].lane}))
+          why = "some have a lane with copies";
+        if (why.empty()) continue;
         found_[one.rank].carried[one.step] = false;
-        *not_carried = "copies or products of cuBLASLt read some of them";
+        *not_carried = why;
         changed = true;
       }
     }
@@ -264,6 +272,16 @@ class Finder {
            absl::c_all_of(readers_.at({one.rank, one.step}), [&](int reader) {
              return IsInKernel(to, reader) && received_.at({to, reader}) <= sm90::kMaxWaits;
            });
+  }
+
+  // Returns the lanes of this node, by rank and number, on which a step is not carried.
+  std::set<std::pair<Rank, int>> LanesWithCopies() const {
+    std::set<std::pair<Rank, int>> lanes;
+    for (Rank rank = 0; rank < rank_count(); ++rank) {
+      for (size_t i = 0; plan_.IsLocal(rank) && i < StepsOf(rank).size(); ++i)
+        if (!found_[rank].carried[i]) lanes.insert({rank, StepsOf(rank)[i].lane});
+    }
+    return lanes;
   }
 
   bool IsInKernel(Rank rank, int step) const {

@@ -1,5 +1,6 @@
 #include "kernels/cuda/launch_group.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -17,26 +18,45 @@ class Gate {
   }
 
   // Returns false while there are calls that may block; then the group is woken after them.
-  bool Open(std::shared_ptr<LaunchGroup> group) {
+  bool Open(const std::shared_ptr<LaunchGroup>& group) {
     std::lock_guard lock(mutex_);
-    if (quiet_ > 0) {
-      refused_.insert(std::move(group));
+    if (quiet_ > 0 || (waiting_ > 0 && !next_.contains(group))) {
+      refused_.insert(group);
       return false;
     }
+    next_.erase(group);
     ++open_;
     return true;
   }
+  // The group will not open.
+  void Forget(const std::shared_ptr<LaunchGroup>& group) {
+    std::lock_guard lock(mutex_);
+    refused_.erase(group);
+    next_.erase(group);
+    changed_.notify_all();
+  }
   void Close() {
     std::lock_guard lock(mutex_);
-    if (--open_ == 0) closed_.notify_all();
+    if (--open_ > 0) return;
+    gave_up_ = false;
+    changed_.notify_all();
   }
 
-  // Returns the number of groups that are still open after the limit.
+  // Begins a call that may block. Returns the number of groups that are open, or come first, after
+  // the limit.
   int Begin(absl::Duration limit) {
     std::unique_lock lock(mutex_);
+    if (gave_up_) limit = std::min(limit, absl::Seconds(1));
+    ++waiting_;
+    // Groups and such calls take turns.
+    changed_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] {
+      return open_ == 0 && next_.empty() && (quiet_ == 0 || refused_.empty());
+    });
+    --waiting_;
     ++quiet_;
-    closed_.wait_for(lock, absl::ToChronoNanoseconds(limit), [this] { return open_ == 0; });
-    return open_;
+    const int left = open_ + static_cast<int>(next_.size());
+    gave_up_ = left > 0;
+    return left;
   }
   void End() {
     std::set<std::shared_ptr<LaunchGroup>> refused;
@@ -44,15 +64,20 @@ class Gate {
       std::lock_guard lock(mutex_);
       if (--quiet_ > 0) return;
       refused.swap(refused_);
+      next_.insert(refused.begin(), refused.end());
+      changed_.notify_all();
     }
     for (const std::shared_ptr<LaunchGroup>& group : refused) group->Wake();
   }
 
  private:
   std::mutex mutex_;
-  std::condition_variable closed_;
-  int open_ = 0, quiet_ = 0;
-  std::set<std::shared_ptr<LaunchGroup>> refused_;
+  std::condition_variable changed_;
+  int open_ = 0;                 // groups
+  int waiting_ = 0, quiet_ = 0;  // calls that may block: before and after the groups have closed
+  bool gave_up_ = false;         // since a call waited for its whole limit, groups have been open
+  // Groups that could not open beside these calls, and those of them whose turn it is.
+  std::set<std::shared_ptr<LaunchGroup>> refused_, next_;
 };
 
 }  // namespace
@@ -76,7 +101,9 @@ void LaunchGroup::Arrive(uint64_t epoch, int count) {
 
 void LaunchGroup::Withdraw(uint64_t epoch) {
   std::lock_guard lock(mutex_);
-  if (!open_ && closed_ < epoch) withdrawn_ = true;
+  if (open_ || closed_ >= epoch) return;
+  withdrawn_ = true;
+  Gate::Get().Forget(shared_from_this());
 }
 
 bool LaunchGroup::TryToOpen() {

@@ -42,7 +42,6 @@ class Grouping {
                                (arrives || peers[other].island == peers[plan.peers.self].island);
           producer.is_kernel = part == 0 && other < static_cast<Rank>(all_.size()) &&
                                i < all_[other].carried.size() && all_[other].carried[i];
-          kernels_send_here_ = kernels_send_here_ || producer.is_kernel;
         }
       }
     }
@@ -164,9 +163,10 @@ class Grouping {
     return producer != producers_.end() && producer->second.can_raise;
   }
 
-  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`.
-  // The unit's stream waits for the rest. The unit also waits for blocks whose waits the schedule
-  // left out (receipts.h).
+  // Returns the slots for which the kernel itself waits before a step that follows those of `unit`;
+  // the unit's stream waits for the rest. Among them are slots of blocks that kernels send, also if
+  // the schedule left out the wait (receipts.h). The kernel keeps the order of its pieces' waits,
+  // so an earlier piece's need not be repeated.
   std::vector<int> SlotsToPoll(int step, LaunchUnit* unit) {
     std::vector<int> polled;
     for (const int slot : SlotsNeeded(step, *unit)) {
@@ -185,8 +185,8 @@ class Grouping {
     return polled;
   }
 
-  // Returns the slots of this epoch for which the step has to wait, except settled ones: those of
-  // kernels, its own, and the latest of earlier pieces.
+  // Returns the slots of this epoch for which the step has to wait, except settled ones; those of
+  // kernels first.
   std::vector<int> SlotsNeeded(int step, const LaunchUnit& unit) const {
     std::vector<int> slots;
     const auto settled = settled_.find(unit.lane);
@@ -198,29 +198,10 @@ class Grouping {
       if (wait.lag == 0) add(wait.slot.index);
     }
     receipts_.ForEachRead(plan_.steps()[step], [&](const Receipt& receipt) {
-      // Unless kernels send, a launch follows all that the waits of its first step imply.
-      if (!unit.steps.empty() || kernels_send_here_) add(receipt.slot);
+      if (IsOfKernel(receipt.slot)) add(receipt.slot);
     });
-    // The CTA that loads this block may have computed none of the earlier ones.
-    const bool reads_own_memory = ReadsOwnMemory(step);
-    const std::vector<ProductPiece>& before = unit.product->pieces;
-    for (auto piece = before.rbegin(); piece != before.rend(); ++piece) {
-      for (const int slot : piece->slots) {
-        if (!reads_own_memory || !receipts_.Has(slot)) add(slot);
-      }
-    }
     std::stable_partition(slots.begin(), slots.end(), [&](int slot) { return IsOfKernel(slot); });
     return slots;
-  }
-
-  // True if the step reads nothing in place at other ranks. Then what it reads was there before the
-  // epoch, is made by this rank, or arrives with a slot of its own.
-  bool ReadsOwnMemory(int step) const {
-    bool own = true;
-    ForEachPlace(plan_.steps()[step].op, [&](const Block&, const Place& place, Use) {
-      own = own && place.rank == plan_.peers.self;
-    });
-    return own;
   }
 
   // Fills in the waits, and chooses the kernel.
@@ -295,7 +276,6 @@ class Grouping {
   const KernelSteps& mine_;
   const Receipts receipts_;
   std::map<int, Producer> producers_;  // by slot of this rank
-  bool kernels_send_here_ = false;
   // By lane: slots whose work has ended when the lane's next launch begins.
   std::map<int, std::set<int>> settled_;
   // The least lag of the waits for a slot of a multiply, by rank and index; -1: none is known.

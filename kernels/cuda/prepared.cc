@@ -20,8 +20,7 @@ CudaPrepared::CudaPrepared(std::shared_ptr<Gpu> gpu, Staging& staging, RankPlan 
 
 absl::StatusOr<std::unique_ptr<const CudaPrepared>> CudaPrepared::Create(
     std::shared_ptr<Gpu> gpu, RankStreams& streams, Staging& staging, RankPlan plan,
-    CudaPeers peers, bool trace_chunks) {
-  AGMM_ASSIGN_OR_RETURN(CudaProgram program, LowerForCuda(plan, peers.heaps));
+    CudaPeers peers, CudaProgram program, bool trace_chunks) {
   AGMM_RETURN_IF_ERROR(staging.Reserve(program.staged_bytes));
   std::unique_ptr<CudaPrepared> prepared(new CudaPrepared(std::move(gpu), staging, std::move(plan),
                                                           std::move(peers), std::move(program)));

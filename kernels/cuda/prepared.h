@@ -45,13 +45,11 @@ class CudaPrepared {
     std::array<CUevent, kEventSets> arrived{};
   };
 
-  // `streams` and `staging` are the rank's, and outlive this. Requires plan.CheckPeers(). Errors:
-  // those of LowerForCuda, RESOURCE_EXHAUSTED.
-  static absl::StatusOr<std::unique_ptr<const CudaPrepared>> Create(std::shared_ptr<Gpu> gpu,
-                                                                    RankStreams& streams,
-                                                                    Staging& staging, RankPlan plan,
-                                                                    CudaPeers peers,
-                                                                    bool trace_chunks);
+  // `streams` and `staging` are the rank's, and outlive this. `program`: the plan's, by
+  // LowerForCuda. Requires plan.CheckPeers(). Errors: RESOURCE_EXHAUSTED.
+  static absl::StatusOr<std::unique_ptr<const CudaPrepared>> Create(
+      std::shared_ptr<Gpu> gpu, RankStreams& streams, Staging& staging, RankPlan plan,
+      CudaPeers peers, CudaProgram program, bool trace_chunks);
 
   Gpu& gpu() const { return *gpu_; }
   const RankPlan& plan() const { return plan_; }

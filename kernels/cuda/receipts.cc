@@ -12,9 +12,8 @@ Receipts::Receipts(const Schedule& schedule, Rank rank) : rank_(rank) {
       for (size_t to = 0; transfer != nullptr && to < transfer->to.size(); ++to) {
         const Place& place = transfer->to[to];
         if (from == rank || place.rank != rank) continue;
-        receipts_.push_back(
-            {from, static_cast<int>(i), steps[i].signals[to].index, transfer->block, place.buffer});
-        slots_.insert(receipts_.back().slot);
+        receipts_[{transfer->block.operand, place.buffer}].push_back(
+            {from, static_cast<int>(i), steps[i].signals[to].index, transfer->block});
       }
     }
   }

@@ -1,11 +1,12 @@
 // The blocks that transfers bring to a rank.
 //
-// A schedule leaves out a wait for a block if another wait implies it, by way of a lane's order.
-// Kernels do not keep all of that order: their CTAs compute several multiplies of a lane at a time,
-// and finish sending their blocks in any order. So a kernel waits for each block itself.
+// A schedule leaves out a wait for a block if another wait implies it by way of a lane's order. A
+// kernel finishes sending its blocks in any order. So a kernel waits for each block that another
+// one sends, also if the schedule has no wait for it.
 #pragma once
 
-#include <set>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "kernels/schedule/schedule.h"
@@ -17,7 +18,6 @@ struct Receipt {
   int step = 0;  // of `from`: a transfer
   int slot = 0;  // of the receiver
   Block block;
-  Buffer buffer = kWorkspace;
 };
 
 class Receipts {
@@ -30,22 +30,16 @@ class Receipts {
   void ForEachRead(const Step& step, const Visit& visit) const {
     ForEachPlace(step.op, [&](const Block& block, const Place& place, Use use) {
       if (use != Use::kRead || place.rank != rank_) return;
-      for (const Receipt& receipt : receipts_) {
-        if (receipt.block.operand == block.operand && receipt.buffer == place.buffer &&
-            !Intersect(receipt.block, block).empty()) {
-          visit(receipt);
-        }
-      }
+      const auto receipts = receipts_.find({block.operand, place.buffer});
+      if (receipts == receipts_.end()) return;
+      for (const Receipt& receipt : receipts->second)
+        if (!Intersect(receipt.block, block).empty()) visit(receipt);
     });
   }
 
-  // Returns true if a transfer to the rank raises this slot.
-  bool Has(int slot) const { return slots_.contains(slot); }
-
  private:
   const Rank rank_;
-  std::vector<Receipt> receipts_;
-  std::set<int> slots_;
+  std::map<std::pair<Operand, Buffer>, std::vector<Receipt>> receipts_;
 };
 
 }  // namespace agmm

@@ -192,9 +192,12 @@ TEST_P(WaitingKernels, RunWhileOtherPlansArePrepared) {
   PreparedPlan plan = Prepare();
   std::future<absl::StatusOr<int64_t>> wrong =
       std::async(std::launch::async, [&] { return Endless(plan, 12).Go(); });
+  int beside = 0;  // plans that were prepared during an epoch
   do {
     const PreparedPlan other = Prepare();
+    beside += !Observe(plan, 0).lanes.empty();
   } while (wrong.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+  EXPECT_GT(beside, 0);
   const absl::StatusOr<int64_t> count = wrong.get();
   ASSERT_TRUE(count.ok()) << count.status();
   EXPECT_EQ(*count, 0);
@@ -215,6 +218,13 @@ TEST_P(WaitingKernels, AreNotSubmittedBeforeAllRanksCanSubmit) {
         return lanes.size() == 1 && lanes[0].missing.size() == 1;
       })) << "rank "
           << rank << " does not wait for the kernel of another";
+    }
+    // Rank 1 has begun once it reports its lane, and has promised to send. Nothing changes then.
+    ASSERT_TRUE(Eventually([&] { return !Observe(plan, 1).lanes.empty(); }));
+    for (const Rank rank : {0, 2}) {
+      const std::vector<LaneState> lanes = Observe(plan, rank).lanes;
+      ASSERT_EQ(lanes.size(), 1u);
+      EXPECT_EQ(lanes[0].missing.size(), 1u) << "rank " << rank;
     }
   }
   for (Rank rank = 0; rank < 3; ++rank) Observe(plan, rank);  // gives each rank a turn

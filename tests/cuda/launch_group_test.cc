@@ -7,6 +7,8 @@
 #include <future>
 #include <memory>
 
+#include "tests/support/patience.h"
+
 namespace agmm {
 namespace {
 
@@ -77,8 +79,48 @@ TEST_F(LaunchGroupTest, ACallThatMayBlockWaitsUntilItCloses) {
     const QuietLaunches quiet(kLong);
     return group_->HaveAllSubmitted(1);
   });
+  // Another group can no longer open, so the call waits.
+  const auto other = std::make_shared<LaunchGroup>();
+  uint64_t epoch = 0;
+  EXPECT_TRUE(Eventually([&] {
+    other->Arrive(++epoch, 1);
+    const bool opened = other->IsOpen(epoch);
+    if (opened) other->Submitted(epoch);
+    return !opened;
+  }));
   Submit(1);
   EXPECT_TRUE(is_closed.get());
+  EXPECT_TRUE(other->IsOpen(epoch));
+  other->Submitted(epoch);
+}
+
+// Otherwise, calls in a row would keep a group closed.
+TEST_F(LaunchGroupTest, TakesTurnsWithCallsThatMayBlock) {
+  std::future<bool> is_closed;
+  {
+    const QuietLaunches first(kLong);
+    group_->Arrive(1, 2);
+    group_->Arrive(1, 2);
+    EXPECT_FALSE(group_->IsOpen(1));
+    is_closed = std::async(std::launch::async, [this] {
+      const QuietLaunches second(kLong);
+      return group_->HaveAllSubmitted(1);
+    });
+  }
+  EXPECT_TRUE(group_->IsOpen(1));
+  Submit(1);
+  EXPECT_TRUE(is_closed.get());
+}
+
+TEST_F(LaunchGroupTest, DoesNotHoldUpCallsOnceItCannotOpen) {
+  {
+    const QuietLaunches first(kLong);
+    group_->Arrive(1, 2);
+    group_->Arrive(1, 2);
+    EXPECT_FALSE(group_->IsOpen(1));
+    group_->Withdraw(1);
+  }
+  EXPECT_TRUE(QuietLaunches(kNone).status().ok());
 }
 
 TEST_F(LaunchGroupTest, ACallThatMayBlockGivesUpInTheEnd) {

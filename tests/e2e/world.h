@@ -23,7 +23,7 @@ namespace agmm {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define AGMM_SANITIZED true
 #elif defined(__has_feature)
-#if __has_feature(address_sanitizer)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
 #define AGMM_SANITIZED true
 #endif
 #endif

@@ -8,8 +8,8 @@
 namespace model {
 
 enum class Peers { kAll, kPairs, kNone };
-// The three behaviours of a wait for an event of a lost GPU; README.md describes them.
 enum class Calls { kFree, kBlock, kLock };
+// The three behaviours of a wait for an event of a lost GPU; README.md describes them.
 enum class Orphans { kReleased, kStuck, kRefused };
 // The time at which work runs, and the choice of the next operation; README.md describes them.
 enum class Order { kEager, kLazy, kRandom, kOldest, kNewest };

@@ -167,8 +167,8 @@ __device__ __forceinline__ void TraceStart(TileTrace* tile, int block) {
 
 __device__ __forceinline__ int StagesOf(int k, int depth) { return (k + depth - 1) / depth; }
 
-// Waits for the slots of a piece, before the thread loads it. Returns false if the launch is
-// aborted.
+// Waits for the slots of a piece, before the thread loads it or a later one. Returns false if the
+// launch is aborted.
 __device__ __forceinline__ bool WaitForPiece(const Arguments& arguments, const Piece& piece) {
   if (!piece.has_waits()) return true;
 #pragma unroll 1
@@ -200,6 +200,19 @@ __device__ __forceinline__ bool WaitForPieceInCluster(const Arguments& arguments
   return granted;
 }
 
+// Waits for all pieces up to this one, also for those of other CTAs' tiles: the order of the pieces
+// is that of a lane, so a piece has no wait that an earlier one implies. `arrived`: the pieces that
+// have been waited for.
+template <typename Shape>
+__device__ __forceinline__ bool WaitForPieces(const Arguments& arguments, int number, int* arrived,
+                                              const Stages<Shape>& stages) {
+#pragma unroll 1
+  for (; *arrived <= number; ++*arrived) {
+    if (!WaitForPieceInCluster(arguments, *arrived, stages)) return false;
+  }
+  return true;
+}
+
 // Loads the part of a stage of B that this CTA has, into all CTAs of its cluster.
 template <typename Shape>
 __device__ __forceinline__ void LoadB(const Stages<Shape>& stages, int stage,
@@ -226,21 +239,20 @@ __device__ __forceinline__ void LoadB(const Stages<Shape>& stages, int stage,
 template <typename Shape>
 __device__ __forceinline__ void Load(const Arguments& arguments, const Stages<Shape>& stages) {
   Turn<Shape> turn;
-  int arrived = 0;  // pieces that have been waited for: they are used in their order
+  int arrived = 0;
   for (Walk<Shape> walk(arguments); walk.more(); walk.Next()) {
     const Block& block = walk.at();
     const int row = walk.tile().row * kTileRows, col = walk.tile().col * Shape::kColumns;
     if (arguments.trace != nullptr) TraceStart(walk.trace(), walk.block);
     for (int number = block.first_piece; number < block.first_piece + block.pieces; ++number) {
       const Piece& piece = arguments.pieces[number];
-      if (number >= arrived && !WaitForPieceInCluster(arguments, number, stages)) {
+      if (!WaitForPieces(arguments, number, &arrived, stages)) {
         // The others wait for this stage, and stop there. No loader of the cluster loads it.
         WaitForPhase(stages.Empty(turn.stage), turn.parity ^ 1);
         stages.SetAborted(turn.number);
         Arrive(stages.Full(turn.stage));
         return;
       }
-      arrived = max(arrived, number + 1);
       if (arguments.trace != nullptr && number + 1 == block.first_piece + block.pieces) {
         TraceTime(&walk.trace()->waited_ns);
       }

@@ -50,8 +50,7 @@ struct Send {
 struct Piece {
   View a, b;
   int k = 0;
-  // Slots that have the epoch before A or B is read; null: none. All that the piece needs, because
-  // the CTA that loads it may not have loaded any earlier piece.
+  // Slots that have the epoch before this piece, or any later one, is read; null: none.
   const uint64_t* waits[kMaxWaits] = {};
   Send sends[kMaxSends];
 
