@@ -135,6 +135,29 @@ TEST_P(EpochsAhead, AreGivenUpWithTheFirst) {
     EXPECT_EQ(reports.Wait()[i].status.code(), absl::StatusCode::kUnavailable);
 }
 
+// Otherwise it would submit work and send messages after its plan has failed. The report of an
+// epoch that has not begun has no steps.
+TEST(EpochsBehindAFailedStep, DoNotBegin) {
+  setenv("AGMM_MODEL", "gpus=1,fail=cublasLtMatmul@1", /*overwrite=*/1);
+  Cluster cluster(CudaKinds()[0], kAlone.topology());
+  PreparedPlan plan(cluster, kAlone.problem(), kAlone.schedule());
+  Reports reports(kAhead);
+  // The step fails once all epochs are in the queue.
+  failpoint::Arm("executor.hold_rank_0");
+  for (int i = 0; i < kAhead; ++i) plan.Run(0, 1 + i, 1, Deadline::After(kPatience), reports.At(i));
+  Observe(plan);
+  failpoint::Disarm("executor.hold_rank_0");
+  Observe(plan);
+  const std::vector<EpochReport>& ended = reports.Wait();
+  EXPECT_THAT(std::string(ended[0].status.message()),
+              testing::HasSubstr("cublasLtMatmul on GPU 0 failed"));
+  EXPECT_THAT(ended[0].steps, testing::SizeIs(1));
+  for (int i = 1; i < kAhead; ++i) {
+    EXPECT_EQ(ended[i].status, ended[0].status);
+    EXPECT_THAT(ended[i].steps, testing::IsEmpty());
+  }
+}
+
 // No event orders the work of an epoch behind one whose end was not recorded. It is that of
 // another plan, which writes the same C in another lane.
 TEST(EpochWithoutAnEnd, HoldsUpTheNextOne) {

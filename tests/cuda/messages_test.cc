@@ -1,10 +1,12 @@
 // The bytes of messages lie in a rank's staging until they have left. On the model, which is set up
 // once per process, so each test runs in its own process.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <latch>
 #include <map>
@@ -62,6 +64,16 @@ class HeldNetwork final : public Network {
                          });
     }
     left.wait();
+  }
+  // Does not send the oldest message.
+  void Refuse() {
+    std::function<void(absl::Status)> done;
+    {
+      std::lock_guard lock(mutex_);
+      done = std::move(held_.front().done);
+      held_.erase(held_.begin());
+    }
+    done(absl::UnavailableError("the node has left"));
   }
   // Messages that shared bytes with another one, and messages whose bytes changed.
   int overlaps() const {
@@ -154,6 +166,12 @@ class HeldMessages : public testing::Test {
     for (Rank rank = 0; rank < plan.rank_count(); ++rank)
       plan.Run(rank, epoch, 1, Deadline::After(kPatience), reports.At(rank));
   }
+  // Returns rank 0's state once the thread of its GPU has obeyed all earlier requests.
+  static RankState Observe(PreparedPlan& plan) {
+    std::promise<RankState> state;
+    plan.executor(0)->Observe(false, [&](const RankState& seen) { state.set_value(seen); });
+    return state.get_future().get();
+  }
   bool WillHold(int count) {
     return Eventually([&] { return network_->held() == count; });
   }
@@ -215,6 +233,31 @@ TEST_F(HeldMessages, OfOneStepKeepTheirStagingTogether) {
   Run(*second, 1, other);
   EXPECT_TRUE(WillHold(3)) << network_->held();
   ExpectIntact({&one, &two, &other});
+}
+
+// As EpochsBehindAFailedStep, for an epoch that fails once its steps have ended.
+TEST_F(HeldMessages, OfWhichOneIsNotSentFailTheirPlan) {
+  const Case c{"ring", DType::kF32, 2, 2, 4, 64, 12, 20, 1};
+  Open(c);
+  const auto plan = Prepare(c, c.schedule());
+  Reports one(2), two(2), behind(1);
+  Run(*plan, 1, one);
+  Run(*plan, 2, two);
+  ASSERT_TRUE(WillHold(4)) << network_->held();
+  // Only its messages are left.
+  ASSERT_TRUE(Eventually([&] {
+    const RankState state = Observe(*plan);
+    return state.epoch == 2 && state.lanes.empty();
+  }));
+  network_->Refuse();
+  plan->Run(0, 3, 1, Deadline::After(kPatience), behind.At(0));
+  // Epoch 3 would begin in these turns.
+  for (int turn = 0; turn < 2; ++turn) Observe(*plan);
+  network_->LetGo(3);
+  EXPECT_EQ(behind.Wait()[0].status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(behind.Wait()[0].steps, testing::IsEmpty());
+  plan->executor(1)->Cancel(absl::CancelledError("the test is over"));
+  EXPECT_EQ(two.Wait()[0].status, behind.Wait()[0].status);
 }
 
 // The two halves of a copy without peer access, of which the second one is made for each GPU.

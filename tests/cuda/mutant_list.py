@@ -177,6 +177,8 @@ FAILURES = [
     Mutant("a failed run does not fail its plan", QUEUE,
            "if (launch.run->failed()) epochs_.Fail(launch, launch.run->status());", "",
            "later epochs run after a failed one"),
+    Mutant("a failed message does not fail its plan", QUEUE, "    PassFailure(*launch);\n  }\n  if (", "  }\n  if (",
+           "later epochs begin after a failed one"),
     Mutant("an executor does not wait for its epochs", EXECUTOR, "target_.pending.Drain();", "",
            "an executor is destroyed while epochs use it"),
     Mutant("a lost peer is not noticed", PREPARED, "AGMM_RETURN_IF_ERROR(peer->health().lost());", "",
