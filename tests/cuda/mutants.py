@@ -3,8 +3,9 @@
     mutants.py --build FOLDER [--jobs N] [NAME...]     the mutants whose names contain a NAME, by default all
     mutants.py --check                                 only whether each edit applies
 
-FOLDER keeps a copy of the sources and its build, so a second call compiles only what has changed. The tests run on the model
-of the driver. Takes about half a minute for each mutant on two processors, most of it for the compiler.
+FOLDER keeps a copy of the sources and its build, so a second call compiles only what has changed, and the test that found each
+mutant, which then runs first. The tests run on the model of the driver. Takes about half a minute for each mutant on two
+processors, most of it for the compiler.
 
 The script fails if a mutant survives without a reason, if one with a reason does not, if an edit does not apply or does not
 compile, and if a test fails without a mutant.
@@ -13,6 +14,7 @@ compile, and if a test fails without a mutant.
 import argparse
 import concurrent.futures
 import dataclasses
+import json
 import os
 import re
 import shutil
@@ -48,8 +50,10 @@ GROUPS = [
 ]
 # Programs whose tests set up the model, so each test has its own process.
 ALONE = ["cuda_fault_test"]
-# Limits of a test in a process of its own (as in CTest), and of a group of tests. A longer run counts as a failure.
-SECONDS_ALONE, SECONDS = 20, 60
+NO_TEST = "no test"  # has begun
+# Limits of a test in a process of its own (as in CTest), and of a group of tests. A longer run counts as a failure. On a busy
+# machine, the limit is this many times as long as the run took without a mutant.
+SECONDS_ALONE, SECONDS, SLOWER = 20, 60, 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,13 +63,23 @@ class Run:
     model: str
 
 
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    run: Run  # of the first test that failed
+    why: str
+
+    def __str__(self):
+        on = f" on {self.run.model}" if self.run.model else ""
+        return f"{self.run.program} {self.run.tests}{on}: {self.why[:100]}"
+
+
 class Tests:
     """The programs of a build, and the runs of their tests."""
 
     def __init__(self, build, jobs):
         self.bin, self.jobs = os.path.join(build, "bin"), jobs
         self.environment = {**os.environ, "UCX_MEM_EVENTS": "n", "UCX_MEM_MMAP_HOOK_MODE": "none"}
-        self.runs = []
+        self.runs, self.last, self.took = [], {}, {}
         for program, tests, model in GROUPS:
             for test in self.list(program, tests) if program in ALONE else [tests]:
                 self.runs.append(Run(program, test, model))
@@ -95,18 +109,28 @@ class Tests:
 
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(run, self.runs))
+        if not failures and not self.took:
+            self.took = dict(self.last)  # without a mutant
         return failures[0] if failures else None
 
+    def failure_of(self, run):
+        """As first_failure, of one run."""
+        failure = self.failure(run, threading.Event())
+        return failure if failure and failure.run.tests != NO_TEST else None
+
+    def limit(self, run):
+        seconds = SECONDS_ALONE if run.program in ALONE else SECONDS
+        return max(seconds, SLOWER * self.took.get(run, 0)) if self.took else SLOWER * seconds
+
     def failure(self, run, stop):
-        """Returns what went wrong in a run, or None. Ends it once `stop` is set."""
+        """Returns the Failure of a run, or None. Ends it once `stop` is set."""
         environment = {**self.environment, **({"AGMM_MODEL": run.model} if run.model else {})}
+        begin, seconds = time.monotonic(), self.limit(run)
         with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as output:
             process = subprocess.Popen([os.path.join(self.bin, run.program), "--gtest_filter=" + run.tests,
                                         "--gtest_fail_fast"], stdin=subprocess.DEVNULL, stdout=output,
                                        stderr=subprocess.STDOUT, env=environment, start_new_session=True)
-            seconds = SECONDS_ALONE if run.program in ALONE else SECONDS
-            end = time.monotonic() + seconds
-            while process.poll() is None and not stop.is_set() and time.monotonic() < end:
+            while process.poll() is None and not stop.is_set() and time.monotonic() < begin + seconds:
                 try:
                     process.wait(0.1)
                 except subprocess.TimeoutExpired:
@@ -115,30 +139,45 @@ class Tests:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
-                late = f"not over after {seconds} s"
+                late = f"not over after {seconds:.0f} s"
             output.seek(0)
             text = output.read()
         if stop.is_set():
             return None
         if process.returncode == 0 and not re.search(r"PASSED  \] 0 tests", text):
+            self.last[run] = time.monotonic() - begin
             return None
         failed = re.findall(r"^\[  FAILED  \] (\S+\.[^\s,]+)", text, re.M)
         begun = re.findall(r"^\[ RUN      \] (\S+)", text, re.M)
-        test = failed[0] if failed else begun[-1] if begun else "no test"
-        return self.describe(run, test, process.returncode, late, text)
+        test = failed[0] if failed else begun[-1] if begun else NO_TEST
+        return Failure(Run(run.program, test, run.model), self.reason(process.returncode, late, text))
 
     @staticmethod
-    def describe(run, test, code, late, text):
+    def reason(code, late, text):
         finding = re.search(r"^model: (?!GPU)(.*)", text, re.M)
         if late:
-            why = late
-        elif finding:
-            why = finding.group(1)
-        elif code < 0:
-            why = f"signal {-code}"
-        else:
-            why = "failed"
-        return f"{run.program} {test}{' on ' + run.model if run.model else ''}: {why[:100]}"
+            return late
+        if finding:
+            return finding.group(1)
+        return f"signal {-code}" if code < 0 else "failed"
+
+
+class Found:
+    """The test that found each mutant, in a file of the build folder."""
+
+    def __init__(self, path):
+        self.path, self.runs = path, {}
+        if os.path.exists(path):
+            with open(path, encoding="utf-8") as file:
+                self.runs = json.load(file)
+
+    def run_of(self, mutant):
+        return Run(*self.runs[mutant.name]) if mutant.name in self.runs else None
+
+    def add(self, mutant, run):
+        self.runs[mutant.name] = dataclasses.astuple(run)
+        with open(self.path, "w", encoding="utf-8") as file:
+            json.dump(self.runs, file, indent=1)
 
 
 def copy_sources(folder):
@@ -180,9 +219,9 @@ def configure(source, build):
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
-def compile_programs(build, jobs):
+def compile_programs(build, jobs, programs):
     """Returns the compiler's errors, or None."""
-    made = subprocess.run(["ninja", "-C", build, f"-j{jobs}", *PROGRAMS], stdout=subprocess.PIPE,
+    made = subprocess.run(["ninja", "-C", build, f"-j{jobs}", *programs], stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, encoding="utf-8", errors="replace")
     return made.stdout[-3000:] if made.returncode else None
 
@@ -194,9 +233,9 @@ def edit(mutant, root):
     return text.replace(mutant.old, mutant.new) if text.count(mutant.old) == 1 else None
 
 
-def examine(mutant, source, build, tests, jobs):
+def examine(mutant, source, build, tests, found, jobs):
     """Returns "found", "survived" or "error", and what a test or the compiler said."""
-    path, text = os.path.join(source, mutant.file), edit(mutant, source)
+    path, text, likely = os.path.join(source, mutant.file), edit(mutant, source), found.run_of(mutant)
     if text is None:
         return "error", "the edit does not apply: its text must occur once"
     with open(path, encoding="utf-8") as file:
@@ -204,11 +243,15 @@ def examine(mutant, source, build, tests, jobs):
     try:
         with open(path, "w", encoding="utf-8") as file:
             file.write(text)
-        errors = compile_programs(build, jobs)
-        if errors:
-            return "error", "does not compile: " + errors
-        said = tests.first_failure()
-        return ("found", said) if said else ("survived", mutant.reason)
+        for run in [likely, None] if likely else [None]:
+            errors = compile_programs(build, jobs, [run.program] if run else PROGRAMS)
+            if errors:
+                return "error", "does not compile: " + errors
+            failure = tests.failure_of(run) if run else tests.first_failure()
+            if failure:
+                found.add(mutant, failure.run)
+                return "found", str(failure)
+        return "survived", mutant.reason
     finally:
         with open(path, "w", encoding="utf-8") as file:
             file.write(whole)
@@ -249,16 +292,17 @@ def main():
     source, build = (os.path.join(os.path.abspath(arguments.build), name) for name in ("source", "build"))
     copy_sources(source)
     configure(source, build)
-    if errors := compile_programs(build, arguments.jobs):
+    if errors := compile_programs(build, arguments.jobs, PROGRAMS):
         sys.exit("without a mutant: " + errors)
     tests = Tests(build, arguments.jobs)
     begin = time.monotonic()
-    if said := tests.first_failure():
-        sys.exit("without a mutant: " + said)
+    if failure := tests.first_failure():
+        sys.exit(f"without a mutant: {failure}")
     print(f"Without a mutant, {len(tests.runs)} runs of tests pass in {time.monotonic() - begin:.0f} s.", flush=True)
+    found = Found(os.path.join(os.path.abspath(arguments.build), "found.json"))
     counts, faults = {"found": 0, "survived": 0, "error": 0}, []
     for mutant in mutants:
-        outcome, said = examine(mutant, source, build, tests, arguments.jobs)
+        outcome, said = examine(mutant, source, build, tests, found, arguments.jobs)
         counts[outcome] += 1
         print(f"{outcome:8s} {mutant.name:48s} {said.splitlines()[0] if said else '?'}", flush=True)
         if fault := fault_of(mutant, outcome, said):
