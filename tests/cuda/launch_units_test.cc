@@ -106,6 +106,33 @@ TEST(LaunchUnits, EveryStepIsInOneUnitOfItsLane) {
   }
 }
 
+// A kernel that polled what its first product awaits would hold its SMs for nothing.
+TEST(LaunchUnits, AWaitIsAnEventOfItsUnitOrIsPolledByALaterProduct) {
+  int polled = 0, first = 0;
+  for (const char* spec : {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A[M, K_x] * B[K_x, N] -> C[M, N]",
+                           "A[M, K_x] * B[K, N_x] -> C[M, N_x]"}) {
+    for (const char* split : {"", "M=x"}) {
+      const CudaProgram program = ProgramOf({.spec = spec, .k_chunks = 2, .split = split});
+      for (const LaunchUnit& unit : program.units) {
+        std::set<int> slots;
+        if (unit.product.has_value()) {
+          EXPECT_THAT(unit.product->pieces[0].slots, IsEmpty());
+          for (const ProductPiece& piece : unit.product->pieces)
+            slots.insert(piece.slots.begin(), piece.slots.end());
+        }
+        polled += static_cast<int>(slots.size());
+        for (const Wait& wait : unit.waits) {
+          const bool polls = wait.lag == 0 && slots.count(wait.slot.index) > 0;
+          EXPECT_THAT(unit.events, testing::Contains(wait).Times(polls ? 0 : 1));
+          first += unit.product.has_value() && wait.lag == 0 && !polls;
+        }
+      }
+    }
+  }
+  EXPECT_GT(polled, 0);
+  EXPECT_GT(first, 0);
+}
+
 TEST(LaunchUnits, KernelsSendTheChunksOfACarriedRing) {
   const CudaProgram program = ProgramOf({.carried = true});
   const auto launches = LaunchesOf(program);
@@ -133,12 +160,38 @@ TEST(LaunchUnits, AChunkThatLeavesTheNodeIsCopiedOnItsWholeWay) {
   EXPECT_THAT(program.products, testing::Contains(testing::StartsWith("copied, not carried: ")));
 }
 
+// Rank 1 sends three chunks to rank 0, which passes all but the last one on to the other node.
+TEST(LaunchUnits, AKernelSendsOnlyWhatEndsAtItsReceiver) {
+  const auto peers = PeersOf({.nodes = 2, .carried = true});
+  peers->peers.self = 1;
+  const CudaProgram program = LowerForCuda(peers->plan(), peers->cuda).value();
+  std::vector<int> sends;
+  for (const ProductLaunch* launch : LaunchesOf(program)) {
+    for (const ProductPiece& piece : launch->pieces)
+      sends.insert(sends.end(), piece.sends.begin(), piece.sends.end());
+  }
+  ASSERT_THAT(sends, SizeIs(1));
+  // The chunk of rank 3 has come from the other node.
+  const Step& sent = peers->schedule->ranks[1][sends[0]];
+  EXPECT_EQ(std::get<Transfer>(sent.op).block.rows.begin, 768);
+}
+
 TEST(LaunchUnits, NothingIsCarriedToAGpuThatTakesCopiesThroughPinnedMemory) {
   const CudaProgram program = ProgramOf({.carried = true, .reaches_all = false});
   for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->in_group);
   EXPECT_THAT(program.products,
               testing::Contains(testing::StartsWith(
                   "copied, not carried: GPU 0 takes copies of other jobs through pinned memory")));
+}
+
+TEST(LaunchUnits, NothingIsCarriedIfCopiesWaitForProducts) {
+  // C travels in the epoch that makes it.
+  const CudaProgram program =
+      ProgramOf({.spec = "A[M_x, K] * B[K, N] -> C[M, N]", .carried = true});
+  for (const ProductLaunch* launch : LaunchesOf(program)) EXPECT_FALSE(launch->in_group);
+  EXPECT_THAT(program.products,
+              testing::Contains("copied, not carried: copies wait for products of rank 0 in the "
+                                "same epoch"));
 }
 
 TEST(LaunchUnits, AKernelSendsAChunkToTwoRanksAtMost) {

@@ -22,6 +22,7 @@ HEAP, PINNED, PREPARED = "kernels/cuda/cuda_heap.cc", "kernels/cuda/pinned.cc", 
 WORK, STREAMS, PROGRAM = "kernels/cuda/step_work.cc", "kernels/cuda/streams.cc", "kernels/cuda/cuda_program.cc"
 EXECUTOR, CLOCK, GPU = "kernels/cuda/cuda_executor.cc", "kernels/cuda/gpu_clock.cc", "kernels/cuda/gpu.cc"
 EPOCHS, THREAD = "kernels/device/epoch_queue.h", "kernels/cuda/gpu_thread.cc"
+UNITS, KERNEL_STEPS, PRODUCTS = "kernels/cuda/launch_units.cc", "kernels/cuda/kernel_steps.cc", "kernels/cuda/product_work.cc"
 
 # Bounds of rings: epochs ahead, sets of events, ends of epochs.
 RINGS = [
@@ -205,4 +206,40 @@ FAILURES = [
     Mutant("awaited work has no limit", GPU, "waited_ns > allowed_ns ||", "false ||", "a caller waits without end"),
 ]
 
-MUTANTS = [*RINGS, *ORDER, *MEMORY, *WORKS, *FAILURES]
+# Kernels that wait for slots and send.
+KERNELS = [
+    Mutant("a kernel polls what its first product awaits", UNITS, " && (IsOfKernel(slot) || !unit->steps.empty())) {", ") {",
+           "a kernel holds its SMs while it has nothing to do"),
+    Mutant("a piece relies on what another one awaits", UNITS, "if (!unit->steps.empty() || kernels_send_here_) add(receipt.slot);", "",
+           "a CTA reads what another CTA has waited for"),
+    Mutant("a unit goes on behind an awaited product", UNITS, "slot.index}) < 1;", "slot.index}) < 0;",
+           "a copy waits for later products, too"),
+    Mutant("kernels that wait take all SMs", UNITS, "(self.sms - kSmsForOthers)", "self.sms",
+           "work for which a kernel waits cannot run"),
+    Mutant("a slot is stored before its data", RUN, "absl::Status CudaRun::PutUnit(const LaunchUnit& unit) {\n",
+           "absl::Status CudaRun::PutUnit(const LaunchUnit& unit) {\n"
+           "  if (!program_.steps[unit.steps[0]].signals.empty() && !program_.steps[unit.steps[0]].goes(0, Way::kThrough))\n"
+           "    static_cast<void>(StoreSlot(gpu_, unit.steps[0], 0, prepared_.stream(unit.lane)));\n",
+           "a kernel reads what has not arrived"),
+    Mutant("epochs share the words of the host", "kernels/cuda/prepared.h", "words_->data() + run * LaunchWords::kBytes",
+           "words_->data() + 0 * run", "a slot is raised to a later epoch"),
+    Mutant("kernels of a failed epoch wait on", RUN, "  words_.Abort();\n", "",
+           "a failed epoch does not end"),
+    Mutant("one contributor", PRODUCTS, "send->contributors = contributors;", "send->contributors = contributors > 0;",
+           "a slot is raised before the whole chunk is sent"),
+    Mutant("sends share a counter", PREPARED, "counters_.emplace(send, static_cast<int>(counters_.size()))",
+           "counters_.emplace(send, 0)", "a slot is raised by parts of another chunk"),
+    Mutant("kernels send on shared GPUs", KERNEL_STEPS, "if (peer.tenants > 1) {", "if (false) {",
+           "a kernel is behind one that waits for it"),
+    Mutant("kernels send while copies wait for them", KERNEL_STEPS,
+           "return IsAwaitedInEpoch(slot) && !IsAwaitedOnlyByJoins(slot);",
+           "return false && IsAwaitedInEpoch(slot) && !IsAwaitedOnlyByJoins(slot);",
+           "a kernel is behind a copy that waits for a kernel"),
+    Mutant("kernels send what copies send on", KERNEL_STEPS, "return found_[rank].carried[step] || found_[rank].computed[step];",
+           "return true;",
+           "a copy waits for an event that no kernel records"),
+    Mutant("a kernel is submitted before the copies", RUN, "!= unit.lane && NextUnit(lane) != nullptr) return false;",
+           "!= unit.lane && false) return false;", "a copy is behind a kernel that waits for it"),
+]
+
+MUTANTS = [*RINGS, *ORDER, *MEMORY, *WORKS, *FAILURES, *KERNELS]
