@@ -235,6 +235,27 @@ TEST_F(HeldMessages, OfOneStepKeepTheirStagingTogether) {
   ExpectIntact({&one, &two, &other});
 }
 
+// The second plan takes the staging of a message that has left, before the epoch of that message is
+// over. If the end of this epoch returned it again, the third plan would take it, too.
+TEST_F(HeldMessages, KeepStagingThatAnEarlierEpochHasReturned) {
+  const Case c{"ring", DType::kF32, 2, 2, 4, 64, 12, 20, 1};
+  Open(c);
+  const auto first = Prepare(c, c.schedule()), second = Prepare(c, c.schedule()),
+             third = Prepare(c, c.schedule());
+  Reports one(2), two(2), other(2), last(2);
+  Run(*first, 1, one);
+  Run(*first, 2, two);
+  ASSERT_TRUE(WillHold(4)) << network_->held();
+  network_->LetGo(1);
+  Run(*second, 1, other);
+  ASSERT_TRUE(WillHold(7)) << network_->held();
+  network_->LetGo(3);
+  for (const EpochReport& report : two.Wait()) EXPECT_EQ(report.status, absl::OkStatus());
+  Run(*third, 1, last);
+  EXPECT_TRUE(WillHold(8)) << network_->held();
+  ExpectIntact({&one, &other, &last});
+}
+
 // As EpochsBehindAFailedStep, for an epoch that fails once its steps have ended.
 TEST_F(HeldMessages, OfWhichOneIsNotSentFailTheirPlan) {
   const Case c{"ring", DType::kF32, 2, 2, 4, 64, 12, 20, 1};
