@@ -23,6 +23,7 @@ WORK, STREAMS, PROGRAM = "kernels/cuda/step_work.cc", "kernels/cuda/streams.cc",
 EXECUTOR, CLOCK, GPU = "kernels/cuda/cuda_executor.cc", "kernels/cuda/gpu_clock.cc", "kernels/cuda/gpu.cc"
 EPOCHS, THREAD = "kernels/device/epoch_queue.h", "kernels/cuda/gpu_thread.cc"
 UNITS, KERNEL_STEPS, PRODUCTS = "kernels/cuda/launch_units.cc", "kernels/cuda/kernel_steps.cc", "kernels/cuda/product_work.cc"
+GROUP = "kernels/cuda/launch_group.cc"
 
 # Bounds of rings: epochs ahead, sets of events, ends of epochs.
 RINGS = [
@@ -139,7 +140,7 @@ MEMORY = [
            "the fill goes on after the call"),
     Mutant("pieces of a row begin at its start", HEAP, "piece.row * rows.pitch_bytes + piece.begin, nullptr",
            "piece.row * rows.pitch_bytes, nullptr", "rows longer than a chunk are wrong"),
-    Mutant("a heap is not mapped for a peer", EXECUTOR, "if (peer.reachable) AGMM_RETURN_IF_ERROR(heap->MapFor", "if (false) AGMM_RETURN_IF_ERROR(heap->MapFor",
+    Mutant("a heap is not mapped for a peer", EXECUTOR, "if (found.heaps[rank].reachable)", "if (false)",
            "a GPU accesses memory without a right"),
     Mutant("lanes share a workspace", PREPARED, "streams.Workspace(index)", "streams.Workspace(0)",
            "products of two lanes write one workspace"),
@@ -208,10 +209,19 @@ FAILURES = [
 
 # Kernels that wait for slots and send.
 KERNELS = [
-    Mutant("a kernel polls what its first product awaits", UNITS, " && (IsOfKernel(slot) || !unit->steps.empty())) {", ") {",
+    Mutant("a kernel polls what its first product awaits", UNITS, "(MayPoll(slot) && !unit->steps.empty() &&", "(MayPoll(slot) &&",
            "a kernel holds its SMs while it has nothing to do"),
-    Mutant("a piece relies on what another one awaits", UNITS, "if (!unit->steps.empty() || kernels_send_here_) add(receipt.slot);", "",
-           "a CTA reads what another CTA has waited for"),
+    Mutant("sent chunks have no waits of their own", UNITS, "if (IsOfKernel(receipt.slot)) add(receipt.slot);",
+           "static_cast<void>(receipt);", "a chunk is read that has not arrived behind a later one"),
+    Mutant("a lane is carried in part", KERNEL_STEPS, "if (copied.contains(", "if (false && copied.contains(",
+           "a copy follows what a kernel sends, and does not wait for it"),
+    Mutant("a group opens without some of its ranks", GROUP, "arrived_ == count_)", "arrived_ >= 1)",
+           "a kernel waits for one that is not submitted"),
+    Mutant("a group opens behind a failed rank", GROUP, "  withdrawn_ = true;\n", "", "kernels wait for one that is never submitted"),
+    Mutant("a group that cannot open comes first", GROUP, "  Gate::Get().Forget(shared_from_this());\n", "", "calls that may block wait for it"),
+    Mutant("plans are prepared beside open groups", EXECUTOR,
+           "  const QuietLaunches quiet;\n  AGMM_RETURN_IF_ERROR(quiet.status());\n", "",
+           "a driver's lock keeps a kernel from being submitted"),
     Mutant("a unit goes on behind an awaited product", UNITS, "slot.index}) < 1;", "slot.index}) < 0;",
            "a copy waits for later products, too"),
     Mutant("kernels that wait take all SMs", UNITS, "(self.sms - kSmsForOthers)", "self.sms",

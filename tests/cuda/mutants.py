@@ -31,7 +31,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 PROGRAMS = ["conformance_test", "cuda_test", "cuda_fault_test"]
 NO_PEERS, ONE_CHANNEL = "gpus=8,memory=8GiB,arch=80,peers=none,order=random,seed=8", "gpus=1,memory=8GiB,arch=80,channels=1,order=lazy"
 # With kernels for Hopper.
-HOPPER, HOPPER_NO_PEERS = "gpus=4,memory=8GiB,order=random,seed=1", "gpus=4,memory=8GiB,peers=none,channels=1,order=eager"
+HOPPER, HOPPER_NO_PEERS = "gpus=4,memory=8GiB,calls=lock,order=random,seed=1", "gpus=4,memory=8GiB,peers=none,channels=1,order=eager"
 # Tests that look for mutants of their own; they are quick.
 RINGS_AND_MEMORY = "Held*:LaneMemory*:PinnedC*:*Epoch*:*Staging*:*HeapChunks*:GpuTest.L*:GpuTest.ATenant*"
 LARGE = "*_r5_*:*_r8_*:*AtTheirDeadline*"
