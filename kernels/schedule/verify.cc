@@ -38,10 +38,11 @@ absl::Status CheckPasses(const Problem& problem, const Schedule& schedule, const
 
 }  // namespace
 
-absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule) {
+absl::Status Verify(const Problem& problem, const Topology& topology, const Schedule& schedule,
+                    int max_lanes) {
   AGMM_RETURN_IF_ERROR(Validate(problem));
   for (Rank rank = 0; rank < problem.mesh.size(); ++rank)
-    AGMM_RETURN_IF_ERROR(VerifySteps(problem, topology, schedule, rank));
+    AGMM_RETURN_IF_ERROR(VerifySteps(problem, topology, schedule, rank, max_lanes));
   AGMM_ASSIGN_OR_RETURN(const Order order, Order::Build(schedule));
   AGMM_RETURN_IF_ERROR(CheckPasses(problem, schedule, order));
   AGMM_RETURN_IF_ERROR(CheckRaces(problem, schedule, order));

@@ -20,7 +20,6 @@
 namespace agmm {
 namespace {
 
-constexpr int kMaxLanes = 64;
 constexpr int kMaxSlots = 1 << 20;                    // of one rank
 constexpr int64_t kMaxPitchBytes = int64_t{1} << 32;  // keeps row * pitch inside 63 bits
 
@@ -34,17 +33,18 @@ bool Contains(const Block& outer, const Block& inner) {
 class StepCheck {
  public:
   StepCheck(const Problem& problem, const Topology& topology, const Schedule& schedule, Rank rank,
-            int index)
+            int index, int max_lanes)
       : problem_(problem),
         topology_(topology),
         schedule_(schedule),
         rank_(rank),
         steps_(schedule.ranks[rank]),
-        index_(index) {}
+        index_(index),
+        max_lanes_(max_lanes) {}
 
   absl::Status Check() const {
-    if (step().lane < 0 || step().lane >= kMaxLanes)
-      return Fail("lanes are 0 to %d", kMaxLanes - 1);
+    if (step().lane < 0 || step().lane >= max_lanes_)
+      return Fail("lanes are 0 to %d", max_lanes_ - 1);
     AGMM_RETURN_IF_ERROR(CheckSlots());
     AGMM_RETURN_IF_ERROR(CheckBlocks());
     return std::visit([this](const auto& op) { return CheckOp(op); }, step().op);
@@ -345,6 +345,7 @@ class StepCheck {
   const Rank rank_;
   const std::vector<Step>& steps_;
   const int index_;
+  const int max_lanes_;
 };
 
 class Contents {
@@ -596,7 +597,7 @@ class Contents {
 }  // namespace
 
 absl::Status VerifySteps(const Problem& problem, const Topology& topology, const Schedule& schedule,
-                         Rank rank) {
+                         Rank rank, int max_lanes) {
   const int ranks = problem.mesh.size();
   if (static_cast<int>(schedule.ranks.size()) != ranks || topology.rank_count() != ranks) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -610,7 +611,7 @@ absl::Status VerifySteps(const Problem& problem, const Topology& topology, const
                         schedule.workspace_bytes, kMaxWorkspaceBytes));
   }
   for (int s = 0; s < static_cast<int>(schedule.ranks[rank].size()); ++s)
-    AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s).Check());
+    AGMM_RETURN_IF_ERROR(StepCheck(problem, topology, schedule, rank, s, max_lanes).Check());
   return absl::OkStatus();
 }
 
