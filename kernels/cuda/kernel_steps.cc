@@ -9,7 +9,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
-#include "kernels/cuda/receipts.h"
 #include "kernels/cuda/sm90/product_config.h"
 #include "kernels/schedule/send_lanes.h"
 
@@ -141,14 +140,6 @@ class Finder {
     });
   }
 
-  static bool ReadsAtPeers(const Step& step, Rank rank) {
-    bool reads = false;
-    ForEachPlace(step.op, [&](const Block&, const Place& place, Use use) {
-      reads = reads || (use == Use::kRead && place.rank != rank);
-    });
-    return reads;
-  }
-
   bool HasCarriers() const {
     for (Rank rank = 0; rank < rank_count(); ++rank) {
       for (const Step& step : StepsOf(rank)) {
@@ -184,8 +175,6 @@ class Finder {
             (transfer != nullptr && !absl::c_linear_search(inputs, transfer->block.operand));
         if (moves_results)
           return absl::StrCat("rank ", world_rank, " moves results in the same epoch");
-        if (ReadsAtPeers(step, rank))
-          return absl::StrCat("rank ", world_rank, " reads blocks in place at its peers");
         if (MultiplyOf(step) != nullptr && absl::c_any_of(step.signals, [&](const Slot& slot) {
               return IsAwaitedInEpoch(slot) && !IsAwaitedOnlyByJoins(slot);
             })) {
@@ -201,7 +190,9 @@ class Finder {
   // kernels alone, because a stream cannot wait for a kernel that goes on running.
   void FindCarried(std::string* not_carried) {
     std::vector<Candidate> candidates;
+    waits_.resize(rank_count());
     for (Rank rank = 0; rank < rank_count(); ++rank) {
+      if (plan_.IsLocal(rank)) CountWaits(rank);
       std::map<int, int> sends;  // by carrier
       for (size_t i = 0; plan_.IsLocal(rank) && i < StepsOf(rank).size(); ++i) {
         const auto* const transfer = std::get_if<Transfer>(&StepsOf(rank)[i].op);
@@ -218,7 +209,6 @@ class Finder {
         }
       }
     }
-    FindReaders(candidates);
     for (bool changed = true; changed;) {
       changed = false;
       // A step has no wait that an earlier one of its lane implies, and a stream cannot wait for
@@ -227,7 +217,7 @@ class Finder {
       for (const Candidate& one : candidates) {
         if (!found_[one.rank].carried[one.step]) continue;
         std::string why;
-        if (!KernelsAwait(one)) why = "copies or products of cuBLASLt read some of them";
+        if (!KernelsAwait(one)) why = "copies send some of them on";
         if (copied.contains({one.rank, StepsOf(one.rank)[one.step].lane}))
           why = "some have a lane with copies";
         if (why.empty()) continue;
@@ -256,22 +246,35 @@ class Finder {
     return "";
   }
 
-  // True if only kernels wait for the transfer's arrival, in the same epoch, and only kernels of
-  // the receiver read the block.
+  // True if only kernels wait for the transfer's arrival, and in the same epoch.
   bool KernelsAwait(const Candidate& one) const {
     const Step& step = StepsOf(one.rank)[one.step];
     const Rank to = std::get<Transfer>(step.op).to[0].rank;
     const auto waiters = waiters_.find(KeyOf(step.signals[0]));
-    if (waiters == waiters_.end()) return false;
-    return !readers_.at({one.rank, one.step}).empty() &&
-           absl::c_all_of(waiters->second,
-                          [&](const Waiter& waiter) {
-                            const auto index = waiter.step - StepsOf(to).data();
-                            return waiter.lag == 0 && IsInKernel(to, static_cast<int>(index));
-                          }) &&
-           absl::c_all_of(readers_.at({one.rank, one.step}), [&](int reader) {
-             return IsInKernel(to, reader) && received_.at({to, reader}) <= sm90::kMaxWaits;
-           });
+    if (waiters == waiters_.end() || waiters->second.empty()) return false;
+    return absl::c_all_of(waiters->second, [&](const Waiter& waiter) {
+      const auto index = static_cast<size_t>(waiter.step - StepsOf(to).data());
+      const auto* const transfer = std::get_if<Transfer>(&waiter.step->op);
+      const bool sent_on = transfer != nullptr && found_[to].carried[index];
+      return waiter.lag == 0 && (sent_on || found_[to].computed[index]) &&
+             waits_[to][sent_on ? transfer->carrier : index] <= sm90::kMaxWaits;
+    });
+  }
+
+  // Counts the waits of each multiply in the epoch, with those of the transfers that it carries.
+  void CountWaits(Rank rank) {
+    std::vector<std::set<Slot>> slots(StepsOf(rank).size());
+    for (size_t i = 0; i < slots.size(); ++i) {
+      const Step& step = StepsOf(rank)[i];
+      const auto* const transfer = std::get_if<Transfer>(&step.op);
+      std::set<Slot>& gates =
+          slots[transfer != nullptr && transfer->carrier >= 0 ? transfer->carrier : i];
+      for (const Wait& wait : step.waits) {
+        if (wait.lag == 0) gates.insert(wait.slot);
+      }
+    }
+    for (const std::set<Slot>& gates : slots)
+      waits_[rank].push_back(static_cast<int>(gates.size()));
   }
 
   // Returns the lanes of this node, by rank and number, on which a step is not carried.
@@ -284,35 +287,11 @@ class Finder {
     return lanes;
   }
 
-  bool IsInKernel(Rank rank, int step) const {
-    return found_[rank].carried[step] || found_[rank].computed[step];
-  }
-
-  // Finds the steps that read the blocks of candidates, and counts the blocks of each.
-  void FindReaders(const std::vector<Candidate>& candidates) {
-    for (const Candidate& one : candidates) readers_[{one.rank, one.step}];
-    for (Rank rank = 0; rank < rank_count(); ++rank) {
-      if (!plan_.IsLocal(rank)) continue;
-      const Receipts receipts(*plan_.schedule, rank);
-      for (size_t i = 0; i < StepsOf(rank).size(); ++i) {
-        const int step = static_cast<int>(i);
-        receipts.ForEachRead(StepsOf(rank)[i], [&](const Receipt& receipt) {
-          const auto readers = readers_.find({receipt.from, receipt.step});
-          if (readers == readers_.end()) return;
-          readers->second.push_back(step);
-          ++received_[{rank, step}];
-        });
-      }
-    }
-  }
-
   const RankPlan& plan_;
   const std::vector<CudaPeer>& peers_;
   absl::flat_hash_map<std::pair<Rank, int>, std::vector<Waiter>> waiters_;  // by slot
   std::vector<KernelSteps> found_;                                          // by rank
-  // Steps of the receiver that read a candidate's block, by the candidate's rank and step.
-  std::map<std::pair<Rank, int>, std::vector<int>> readers_;
-  std::map<std::pair<Rank, int>, int> received_;  // candidates' blocks that a step reads
+  std::vector<std::vector<int>> waits_;  // by rank and multiply; see CountWaits
 };
 
 }  // namespace

@@ -9,7 +9,6 @@
 #include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_map.h"
 #include "kernels/base/units.h"
-#include "kernels/cuda/receipts.h"
 
 namespace agmm {
 namespace {
@@ -22,12 +21,7 @@ class Grouping {
  public:
   Grouping(const RankPlan& plan, const LoweredRank& rank, const std::vector<CudaPeer>& peers,
            const std::vector<KernelSteps>& steps)
-      : plan_(plan),
-        rank_(rank),
-        peers_(peers),
-        all_(steps),
-        mine_(steps[plan.peers.self]),
-        receipts_(*plan.schedule, plan.peers.self) {
+      : plan_(plan), rank_(rank), peers_(peers), all_(steps), mine_(steps[plan.peers.self]) {
     for (Rank other = 0; other < static_cast<Rank>(plan.schedule->ranks.size()); ++other) {
       const std::vector<Step>& of_rank = plan.schedule->ranks[other];
       for (size_t i = 0; i < of_rank.size(); ++i) {
@@ -108,7 +102,6 @@ class Grouping {
     do {
       AddPass(lane, at, &unit);
     } while (*at < lane.size() && mine_.computed[lane[*at]] && TakesAnother(lane, *at, unit));
-    for (const Wait& wait : unit.waits) settled_[unit.lane].insert(wait.slot.index);
     return unit;
   }
 
@@ -164,14 +157,19 @@ class Grouping {
   }
 
   // Returns the slots for which the kernel itself waits before a step that follows those of `unit`;
-  // the unit's stream waits for the rest. Among them are slots of blocks that kernels send, also if
-  // the schedule left out the wait (receipts.h). The kernel keeps the order of its pieces' waits,
-  // so an earlier piece's need not be repeated.
-  std::vector<int> SlotsToPoll(int step, LaunchUnit* unit) {
+  // the unit's stream waits for the rest. The kernel keeps the order of its pieces' waits, so what
+  // an earlier one awaits need not be repeated.
+  std::vector<int> SlotsToPoll(int step, LaunchUnit* unit) const {
+    std::vector<Wait> waits;
+    for (const Wait& wait : rank_.steps[step].waits) {
+      if (wait.lag == 0 && !absl::c_linear_search(unit->waits, wait)) waits.push_back(wait);
+    }
+    std::stable_partition(waits.begin(), waits.end(),
+                          [&](const Wait& wait) { return IsOfKernel(wait.slot.index); });
     std::vector<int> polled;
-    for (const int slot : SlotsNeeded(step, *unit)) {
-      const Wait wait = {{plan_.peers.self, slot}};
-      if (!absl::c_linear_search(unit->waits, wait)) unit->waits.push_back(wait);
+    for (const Wait& wait : waits) {
+      unit->waits.push_back(wait);
+      const int slot = wait.slot.index;
       // A launch may begin at once, so its first step waits like any other.
       const bool polls = IsOfKernel(slot) || (MayPoll(slot) && !unit->steps.empty() &&
                                               polled.size() < static_cast<size_t>(sm90::kMaxWaits));
@@ -179,29 +177,9 @@ class Grouping {
         polled.push_back(slot);
       } else {
         unit->events.push_back(wait);
-        settled_[unit->lane].insert(slot);
       }
     }
     return polled;
-  }
-
-  // Returns the slots of this epoch for which the step has to wait, except settled ones; those of
-  // kernels first.
-  std::vector<int> SlotsNeeded(int step, const LaunchUnit& unit) const {
-    std::vector<int> slots;
-    const auto settled = settled_.find(unit.lane);
-    const auto add = [&](int slot) {
-      if (settled != settled_.end() && settled->second.contains(slot)) return;
-      if (!absl::c_linear_search(slots, slot)) slots.push_back(slot);
-    };
-    for (const Wait& wait : rank_.steps[step].waits) {
-      if (wait.lag == 0) add(wait.slot.index);
-    }
-    receipts_.ForEachRead(plan_.steps()[step], [&](const Receipt& receipt) {
-      if (IsOfKernel(receipt.slot)) add(receipt.slot);
-    });
-    std::stable_partition(slots.begin(), slots.end(), [&](int slot) { return IsOfKernel(slot); });
-    return slots;
   }
 
   // Fills in the waits, and chooses the kernel.
@@ -274,10 +252,7 @@ class Grouping {
   const std::vector<CudaPeer>& peers_;
   const std::vector<KernelSteps>& all_;
   const KernelSteps& mine_;
-  const Receipts receipts_;
   std::map<int, Producer> producers_;  // by slot of this rank
-  // By lane: slots whose work has ended when the lane's next launch begins.
-  std::map<int, std::set<int>> settled_;
   // The least lag of the waits for a slot of a multiply, by rank and index; -1: none is known.
   absl::flat_hash_map<std::pair<Rank, int>, int> least_lag_;
   std::map<int, std::vector<int>> sends_;  // carried transfers by carrier

@@ -37,8 +37,8 @@ struct ProductLaunch {
 
 struct LaunchUnit {
   int lane = 0;
-  std::vector<int> steps;   // in the order of their lane; several only of products
-  std::vector<Wait> waits;  // of all steps, and more (receipts.h); they hold before it is submitted
+  std::vector<int> steps;    // in the order of their lane; several only of products
+  std::vector<Wait> waits;   // of all steps; they hold before it is submitted
   std::vector<Wait> events;  // those of them for which its stream waits
   std::optional<ProductLaunch> product;
 };

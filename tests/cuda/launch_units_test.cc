@@ -11,9 +11,7 @@
 
 #include "kernels/base/failpoint.h"
 #include "kernels/cuda/cuda_program.h"
-#include "kernels/cuda/receipts.h"
 #include "kernels/schedule/plan.h"
-#include "kernels/schedule/send_lanes.h"
 #include "kernels/schedule/spec.h"
 #include "tests/cuda/program_peers.h"
 
@@ -263,36 +261,6 @@ TEST(LaunchUnits, PartsOfASumAreOneBlock) {
   ASSERT_THAT(launches, SizeIs(1));
   EXPECT_THAT(launches[0]->blocks, SizeIs(2));
   EXPECT_THAT(launches[0]->pieces, SizeIs(8));
-}
-
-TEST(LaunchUnits, APieceOrAnEarlierOneWaitsForEachChunkThatItReads) {
-  int polled_chunks = 0;
-  for (const char* algorithm : {"ring", "bidirectional_ring", "direct"}) {
-    for (const bool carried : {false, true}) {
-      const auto peers = PeersOf({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N]",
-                                  .algorithm = algorithm,
-                                  .ranks = 3,
-                                  .carried = carried,
-                                  .split = "none"});
-      const CudaProgram program = LowerForCuda(peers->plan(), peers->cuda).value();
-      const Receipts receipts(*peers->schedule, 0);
-      std::set<int> waited;
-      for (const int index : program.lanes[kComputeLane]) {
-        const LaunchUnit& unit = program.units[index];
-        for (const Wait& wait : unit.events) waited.insert(wait.slot.index);
-        for (size_t i = 0; unit.product.has_value() && i < unit.product->pieces.size(); ++i) {
-          const ProductPiece& piece = unit.product->pieces[i];
-          waited.insert(piece.slots.begin(), piece.slots.end());
-          receipts.ForEachRead(peers->plan().steps()[piece.step], [&](const Receipt& receipt) {
-            EXPECT_TRUE(waited.contains(receipt.slot))
-                << "slot " << receipt.slot << ", piece " << i;
-            polled_chunks += program.polled[receipt.slot];
-          });
-        }
-      }
-    }
-  }
-  EXPECT_GT(polled_chunks, 0);
 }
 
 TEST(LaunchUnits, AProductThatACopyAwaitsEndsItsLaunch) {

@@ -33,8 +33,8 @@ absl::StatusOr<std::vector<CudaProgram>> LowerForAllRanks(const Problem& problem
 //   - Every other unit is its step, with the waits of the unit. A transfer that is copied has no
 //     carrier.
 //
-// The order of a kernel's only CTA is left out. Waits that follow it have no cycle, because the
-// schedule's own proof counts it.
+// A kernel may also have a single CTA, which takes the passes in order. That adds no cycle of
+// waits, because the proof of the schedule counts the same order.
 Schedule LaunchedOrder(const Schedule& schedule, const std::vector<CudaProgram>& programs);
 
 // Submits the units of an epoch as CudaRun does, one lane after the other. A slot counts as raised

@@ -28,7 +28,7 @@ using test::ShardedCase;
 using test::ShardedPlan;
 
 // Checked plans of each sharding.
-constexpr size_t kPlans = 60;
+constexpr size_t kPlans = 50;
 // A pass or a send of a kernel is a lane.
 constexpr int kManyLanes = 1 << 10;
 

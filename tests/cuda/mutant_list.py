@@ -211,8 +211,6 @@ FAILURES = [
 KERNELS = [
     Mutant("a kernel polls what its first product awaits", UNITS, "(MayPoll(slot) && !unit->steps.empty() &&", "(MayPoll(slot) &&",
            "a kernel holds its SMs while it has nothing to do"),
-    Mutant("sent chunks have no waits of their own", UNITS, "if (IsOfKernel(receipt.slot)) add(receipt.slot);",
-           "static_cast<void>(receipt);", "a chunk is read that has not arrived behind a later one"),
     Mutant("a lane is carried in part", KERNEL_STEPS, "if (copied.contains(", "if (false && copied.contains(",
            "a copy follows what a kernel sends, and does not wait for it"),
     Mutant("a group opens without some of its ranks", GROUP, "arrived_ == count_)", "arrived_ >= 1)",
@@ -245,8 +243,7 @@ KERNELS = [
            "return IsAwaitedInEpoch(slot) && !IsAwaitedOnlyByJoins(slot);",
            "return false && IsAwaitedInEpoch(slot) && !IsAwaitedOnlyByJoins(slot);",
            "a kernel is behind a copy that waits for a kernel"),
-    Mutant("kernels send what copies send on", KERNEL_STEPS, "return found_[rank].carried[step] || found_[rank].computed[step];",
-           "return true;",
+    Mutant("kernels send what copies send on", KERNEL_STEPS, "(sent_on || found_[to].computed[index])", "true",
            "a copy waits for an event that no kernel records"),
     Mutant("a kernel is submitted before the copies", RUN, "!= unit.lane && NextUnit(lane) != nullptr) return false;",
            "!= unit.lane && false) return false;", "a copy is behind a kernel that waits for it"),

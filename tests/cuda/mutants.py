@@ -28,7 +28,7 @@ import time
 from mutant_list import MUTANTS
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAMS = ["conformance_test", "cuda_test", "cuda_fault_test"]
+PROGRAMS = ["conformance_test", "cuda_test", "cuda_order_test", "cuda_fault_test"]
 NO_PEERS, ONE_CHANNEL = "gpus=8,memory=8GiB,arch=80,peers=none,order=random,seed=8", "gpus=1,memory=8GiB,arch=80,channels=1,order=lazy"
 # With kernels for Hopper.
 HOPPER, HOPPER_NO_PEERS = "gpus=4,memory=8GiB,calls=lock,order=random,seed=1", "gpus=4,memory=8GiB,peers=none,channels=1,order=eager"
@@ -38,6 +38,7 @@ LARGE = "*_r5_*:*_r8_*:*AtTheirDeadline*"
 # Program, tests, and AGMM_MODEL.
 GROUPS = [
     ("cuda_test", "*", ""),
+    ("cuda_order_test", "*", ""),
     ("cuda_fault_test", RINGS_AND_MEMORY, ""),
     ("conformance_test", "*Queued*/cuda_model*:*DeviceTest*/cuda_model:*HeapTest*/cuda_model", ""),
     ("conformance_test", "*Kernels.*:-" + LARGE, HOPPER),
