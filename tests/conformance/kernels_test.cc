@@ -117,9 +117,9 @@ std::vector<Case> KernelCases() {
 const auto kName = [](const auto& info) {
   return std::get<0>(info.param).name + "_" + std::get<1>(info.param).name();
 };
-RankState Observe(PreparedPlan& plan, Rank rank) {
+RankState Observe(PreparedPlan& plan, Rank rank, bool times = false) {
   std::promise<RankState> state;
-  plan.executor(rank)->Observe(false, [&](const RankState& seen) { state.set_value(seen); });
+  plan.executor(rank)->Observe(times, [&](const RankState& seen) { state.set_value(seen); });
   return state.get_future().get();
 }
 
@@ -278,10 +278,11 @@ TEST_P(TracedKernels, NameTheChunkOfAKernelForWhichTheyWait) {
   Reports reports(3);
   for (Rank rank = 0; rank < 3; ++rank)
     plan_.Run(rank, 1, 1, Deadline::Infinite(), reports.At(rank));
-  RankState state;
+  // The kernel has computed its first block, so it runs.
   EXPECT_TRUE(Eventually([&] {
-    state = Observe(plan_, 0);
-    return state.lanes.size() == 1 && state.lanes[0].step == 1 && !state.lanes[0].missing.empty();
+    const RankState state = Observe(plan_, 0, /*times=*/true);
+    return !state.steps.empty() && state.steps[0].end_ns > 0 && state.lanes.size() == 1 &&
+           state.lanes[0].step == 1 && !state.lanes[0].missing.empty();
   }));
   for (Rank rank = 0; rank < 3; ++rank)
     plan_.executor(rank)->Cancel(absl::CancelledError("the caller cancelled"));
