@@ -189,18 +189,21 @@ TEST_P(WaitingKernels, EndAtTheirDeadline) {
 // A call of a driver with calls=lock keeps all others from submitting while it waits for the
 // kernels that run.
 TEST_P(WaitingKernels, RunWhileOtherPlansArePrepared) {
-  PreparedPlan plan = Prepare();
-  std::future<absl::StatusOr<int64_t>> wrong =
-      std::async(std::launch::async, [&] { return Endless(plan, 12).Go(); });
-  int beside = 0;  // plans that were prepared during an epoch
-  do {
-    const PreparedPlan other = Prepare();
-    beside += !Observe(plan, 0).lanes.empty();
-  } while (wrong.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
-  EXPECT_GT(beside, 0);
-  const absl::StatusOr<int64_t> count = wrong.get();
-  ASSERT_TRUE(count.ok()) << count.status();
-  EXPECT_EQ(*count, 0);
+  // On a busy machine, the epochs may end before another plan is prepared.
+  EXPECT_TRUE(Eventually([&] {
+    PreparedPlan plan = Prepare();
+    std::future<absl::StatusOr<int64_t>> wrong =
+        std::async(std::launch::async, [&] { return Endless(plan, 12).Go(); });
+    int beside = 0;  // plans that were prepared during an epoch
+    do {
+      const PreparedPlan other = Prepare();
+      beside += !Observe(plan, 0).lanes.empty();
+    } while (wrong.wait_for(std::chrono::seconds(0)) != std::future_status::ready);
+    const absl::StatusOr<int64_t> count = wrong.get();
+    EXPECT_TRUE(count.ok()) << count.status();
+    EXPECT_EQ(count.value_or(-1), 0);
+    return beside > 0 || HasFailure();
+  }));
 }
 
 // Rank 1 submits nothing at all, so the kernels of the others would occupy their GPUs for nothing.
