@@ -27,7 +27,8 @@ namespace agmm {
 struct CudaPeers {
   std::vector<CudaPeer> heaps;
   std::vector<std::shared_ptr<Gpu>> gpus;
-  std::vector<std::shared_ptr<LaunchGroup>> groups;  // that the rank leads, if it is its first
+  // The group of its plan, if this is the first rank of CudaProgram::group; else not used.
+  std::vector<std::shared_ptr<LaunchGroup>> groups;
 };
 
 // Constant, so any thread may read it, and its slots are thread-safe. Only the GPU's thread submits

@@ -56,11 +56,10 @@ class ProductWork {
                                    launch_.pieces.begin() + from.first_piece + from.pieces,
                                    [](const ProductPiece& piece) { return !piece.sends.empty(); });
     const int cluster = launch_.config.cluster;
-    const int contributors = sends
-                                 ? cluster * sm90::ContributorsOf(order, from.first_tile / cluster,
-                                                                  launch_.config.ctas / cluster,
-                                                                  launch_.config.send_columns)
-                                 : 0;
+    const int contributors =
+        sends ? cluster * sm90::ContributorsOf(order, launch_.config.ctas / cluster,
+                                               launch_.config.send_columns)
+              : 0;
     for (int i = 0; i < from.pieces; ++i) {
       const int number = from.first_piece + i;
       AGMM_RETURN_IF_ERROR(Add(launch_.pieces[number], contributors, &arguments_->pieces[number]));

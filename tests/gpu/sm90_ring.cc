@@ -151,7 +151,7 @@ void LoopbackRing::Launch(int number, Send send) {
   const int next_number = (number + 1) % shape_.ranks;
   const Rank& next = ranks_[next_number];
   auto arguments = std::make_unique<Arguments>();
-  int maps = 0, tiles = 0;
+  int maps = 0;
   const auto add = [&](const DeviceMatrix& matrix, int box_rows) {
     return gpu_.Map(matrix, box_rows, *arguments, maps++);
   };
@@ -175,14 +175,12 @@ void LoopbackRing::Launch(int number, Send send) {
     const TileOrder order(block, config.tile_cols, config.raster_rows);
     if (send == Send::kCarried && step + 1 < shape_.ranks) {
       const View to = add(Chunk(next, chunk), kTileRows);
-      SendOf(piece) = {
-          .map = to.map,
-          .x = to.x,
-          .contributors = ContributorsOf(order, tiles, config.ctas, config.send_columns),
-          .counter = reinterpret_cast<uint32_t*>(Word(rank.counters, chunk)),
-          .slot = Word(next.slots, chunk)};
+      SendOf(piece) = {.map = to.map,
+                       .x = to.x,
+                       .contributors = ContributorsOf(order, config.ctas, config.send_columns),
+                       .counter = reinterpret_cast<uint32_t*>(Word(rank.counters, chunk)),
+                       .slot = Word(next.slots, chunk)};
     }
-    tiles += order.count();
   }
   arguments->block_count = shape_.ranks;
   arguments->raster_rows = config.raster_rows;

@@ -307,10 +307,8 @@ void Ring::Start(int gpu, uint64_t epoch) {
     const TileOrder order = OrderOf(block);
     const int cluster = product_.cluster;
     if (begins_block) state.blocks.resize(state.blocks.size() + order.count() * cluster, step);
-    const int first = static_cast<int>(state.blocks.size()) / cluster - order.count();
-    AddSends(
-        *arguments, piece, gpu, chunk,
-        cluster * ContributorsOf(order, first, product_.ctas / cluster, product_.send_columns));
+    AddSends(*arguments, piece, gpu, chunk,
+             cluster * ContributorsOf(order, product_.ctas / cluster, product_.send_columns));
   }
   Launch(gpu, *arguments);
 }

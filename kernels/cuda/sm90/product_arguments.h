@@ -132,11 +132,11 @@ constexpr bool SendsInItsFirstRound(const TileOrder& order, int grid, int send_c
 }
 
 // CTAs of a grid, or its clusters, that compute a tile of the first `send_columns` columns of a
-// block whose tiles begin at number `first`.
-constexpr int ContributorsOf(const TileOrder& order, int first, int grid, int send_columns) {
+// block. Their number does not depend on the CTA that computes the block's first tile.
+constexpr int ContributorsOf(const TileOrder& order, int grid, int send_columns) {
   int count = 0;
   for (int cta = 0; cta < grid; ++cta) {
-    for (int index = (cta - first % grid + grid) % grid; index < order.count(); index += grid) {
+    for (int index = cta; index < order.count(); index += grid) {
       if (order.At(index).col < send_columns) {
         ++count;
         break;
