@@ -21,12 +21,13 @@ MAX_FUNCTION_LINES = 70
 ARROWS = {
     "kernels/base": [],
     "kernels/schedule": ["kernels/base"],
+    "kernels/predict": ["kernels/schedule", "kernels/base"],
     "kernels/device": ["kernels/schedule", "kernels/base"],
     "kernels/cpu": ["kernels/device", "kernels/schedule", "kernels/base"],
     "kernels/cuda": ["kernels/device", "kernels/schedule", "kernels/base"],
     "proto": [],
     "proto/channel": [],
-    "proto/convert": ["proto", "kernels/schedule", "kernels/base"],
+    "proto/convert": ["proto", "kernels/predict", "kernels/schedule", "kernels/base"],
     # daemon.cc makes all parts, so it may include everything.
     "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "node", "rpc")] +
               ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device", "kernels/base"],
@@ -36,7 +37,7 @@ ARROWS = {
     "daemon/link": ["daemon/observe", "proto", "proto/channel", "proto/convert", "kernels/base"],
     # The sequencer and the node never include each other: they talk through daemon/link.
     "daemon/sequencer": ["daemon/link", "daemon/config", "daemon/observe", "proto", "proto/convert",
-                         "kernels/schedule", "kernels/base"],
+                         "kernels/predict", "kernels/schedule", "kernels/base"],
     "daemon/node": ["daemon/link", "daemon/config", "daemon/observe", "daemon/transport", "proto", "proto/channel",
                     "proto/convert", "kernels/device", "kernels/schedule", "kernels/base"],
     "daemon/rpc": ["daemon/sequencer", "daemon/node", "daemon/link", "daemon/observe", "proto", "proto/convert",
@@ -46,7 +47,8 @@ ARROWS = {
     "client/connect": ["proto", "proto/channel", "proto/convert", "kernels/base"],
     "client/npy": ["client/connect", "proto", "proto/convert", "kernels/base"],
     "client/library": ["client", "client/connect", "proto", "proto/convert", "kernels/base"],
-    "client/ctl": ["client/connect", "client/npy", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
+    "client/ctl": ["client/connect", "client/npy", "proto", "proto/convert", "kernels/predict", "kernels/schedule",
+                   "kernels/base"],
     "client/examples": ["client"],
 }
 
@@ -61,8 +63,8 @@ LIBRARIES = [
     (re.compile(r"(dnnl|oneapi)\b"), ("kernels/cpu/",)),
 ]
 
-# kernels/schedule is pure: no threads, no clocks, no I/O.
-PURE_FOLDER = "kernels/schedule/"
+# Planning and prediction are pure: no threads, no clocks, no I/O.
+PURE_FOLDERS = ("kernels/schedule/", "kernels/predict/")
 PURE = re.compile(r"absl/(?!synchronization|time|random|debugging|flags)|[a-z_]+$")
 IMPURE_STD = {"atomic", "barrier", "chrono", "condition_variable", "filesystem", "fstream",
               "future", "iostream", "latch", "mutex", "random", "semaphore", "shared_mutex",
@@ -109,9 +111,9 @@ def check_include(path, quoted, included, files):
             yield f"<{included}> belongs to {', '.join(places)} alone"
     if path == PUBLIC_HEADER and not re.fullmatch(r"[a-z_]+", included):
         yield f"{PUBLIC_HEADER} includes the standard library only"
-    if path.startswith(PURE_FOLDER) and target is None:
+    if path.startswith(PURE_FOLDERS) and target is None:
         if not PURE.match(included) or included in IMPURE_STD:
-            yield f"<{included}>: {PURE_FOLDER} is pure, without threads, clocks and I/O"
+            yield f"<{included}>: {os.path.dirname(path)} is pure, without threads, clocks and I/O"
 
 
 def check_file(path, text, files):

@@ -1,0 +1,35 @@
+// The predicted times of a plan, and what it is compared with.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/predict/platform.h"
+#include "kernels/predict/simulate.h"
+#include "kernels/schedule/plan.h"
+
+namespace agmm {
+
+// References of a problem on a platform that do not depend on the plan.
+struct References {
+  int64_t gemm_ns = 0;     // T_gemm: the largest local product of the split, as one multiply
+  int64_t comm_ns = 0;     // T_comm: the transfers alone, by the fastest of the routes
+  int64_t unfused_ns = 0;  // T_unfused: serial
+};
+
+struct Prediction {
+  int64_t time_ns = 0;  // T
+  References references;
+  // R = max(T_gemm, T_comm) / T; E = 1 - (T - T_gemm) / (T_unfused - T_gemm), 0 if T_unfused is not
+  // 5 % over T_gemm; speedup = T_unfused / T.
+  double overlap = 0, efficiency = 0, speedup = 0;
+  std::string limit;  // "node 0's port, out: busy 97 %": the busiest resource
+};
+
+// Errors: those of PlanWith and Simulate.
+absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& platform,
+                                        const Split& split);
+Prediction PredictionOf(const Simulation& simulation, const References& references);
+
+}  // namespace agmm

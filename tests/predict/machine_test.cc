@@ -1,0 +1,34 @@
+// The rates of a machine: times of products, and what a machine may not have.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "kernels/predict/machine.h"
+
+namespace agmm::test {
+namespace {
+
+DeviceRates TwoSizes() {
+  return {.gemm = {{DType::kF32, 1e6, 100}, {DType::kF32, 1e9, 1000}}, .memory = 10};
+}
+
+TEST(GemmNs, IsTheMeasuredTimeAtTheMeasuredSizes) {
+  EXPECT_DOUBLE_EQ(GemmNs(TwoSizes(), DType::kF32, 1e6), 1e4);
+  EXPECT_DOUBLE_EQ(GemmNs(TwoSizes(), DType::kF32, 1e9), 1e6);
+}
+
+TEST(GemmNs, KeepsTheRateBeyondTheMeasuredSizes) {
+  EXPECT_DOUBLE_EQ(GemmNs(TwoSizes(), DType::kF32, 1e5), 1e3);
+  EXPECT_DOUBLE_EQ(GemmNs(TwoSizes(), DType::kF32, 1e12), 1e9);
+}
+
+TEST(GemmNs, GrowsWithTheSize) {
+  double last = 0;
+  for (double flops = 1e4; flops < 1e12; flops *= 1.1) {
+    const double time = GemmNs(TwoSizes(), DType::kF32, flops);
+    EXPECT_GT(time, last) << flops;
+    last = time;
+  }
+}
+
+}  // namespace
+}  // namespace agmm::test
