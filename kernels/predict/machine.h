@@ -20,7 +20,7 @@ struct LinkRates {
 };
 
 // The way in which devices of a node, or nodes, are connected.
-enum class Shape {
+enum class Wiring {
   kSwitch,    // each has one port into a switch that limits nothing; LinkRates are those of a port
   kPairwise,  // each pair has a link of its own
   kTorus,     // each has a link to its neighbours along every axis (Torus)
@@ -35,7 +35,7 @@ struct PairRates {
 };
 
 struct Links {
-  Shape shape = Shape::kSwitch;
+  Wiring wiring = Wiring::kSwitch;
   LinkRates rates;
   std::vector<PairRates> pairs;  // only between nodes
   bool operator==(const Links&) const = default;

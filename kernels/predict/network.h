@@ -2,8 +2,9 @@
 // ports, and of the cores and memories of its devices.
 #pragma once
 
-#include <cstdint>
+#include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
@@ -12,15 +13,16 @@
 
 namespace agmm {
 
-// Something that works at a limited rate, which the activities that use it share.
+// Something that usages at a limited rate, which the activities that use it share.
 using Resource = int;
 
-// Work of an activity: the time in ns that it would take on a resource without other activities.
-struct Work {
+// The use of a resource by an activity: the time in ns that it would take on a resource without
+// other activities.
+struct Usage {
   Resource resource = 0;
   double ns = 0;
 };
-using Works = absl::InlinedVector<Work, 6>;
+using Usages = absl::InlinedVector<Usage, 6>;
 
 // The path of a message from one rank to another.
 struct Path {
@@ -36,9 +38,10 @@ struct Path {
 
 class Network {
  public:
+  // Keeps a reference to `platform`.
   explicit Network(const Platform& platform);
 
-  // The path between two different ranks.
+  // The path between two different ranks; stays valid.
   const Path& Between(Rank from, Rank to);
   // The cores and the memory of a rank's device.
   Resource Cores(Rank rank) const { return 2 * rank; }
@@ -46,16 +49,27 @@ class Network {
   int resource_count() const { return static_cast<int>(names_.size()); }
   // "node 0's port, out", "link 3 -> 4", "rank 2's cores"; ranks are the mesh's.
   const std::string& NameOf(Resource resource) const { return names_[resource]; }
-  // True for a link or a port, false for cores and memory.
-  bool IsLink(Resource resource) const {
-    return resource >= 2 * static_cast<int>(platform_.topology.node_of_rank.size());
-  }
+  // Returns true for a link or a port, false for cores and memory.
+  bool IsLink(Resource resource) const { return resource >= 2 * platform_.topology.rank_count(); }
 
  private:
+  // Two ends of a path, and what they are: "node".
+  struct Ends {
+    int from = 0, to = 0;
+    const char* kind = "";
+  };
+
+  Resource LinkNamed(std::string name);
+  // Adds one direction of a link or port, and both directions together if they share a limit.
+  void AddDuplex(const std::string& forward, const std::string& both, const LinkRates& rates,
+                 Path* path);
+  void AddLinks(const Links& links, const Ends& ends, Path* path);
+  void AddTorus(Rank from, Rank to, Path* path);
+
   const Platform& platform_;
-  std::vector<std::string> names_;
-  absl::flat_hash_map<std::pair<Rank, Rank>, Path> paths_;
-  absl::flat_hash_map<std::string, Resource> links_;
+  std::vector<std::string> names_;  // by resource
+  absl::flat_hash_map<std::pair<Rank, Rank>, std::unique_ptr<Path>> paths_;
+  absl::flat_hash_map<std::string, Resource> links_;  // by name
 };
 
 }  // namespace agmm

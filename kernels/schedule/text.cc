@@ -91,13 +91,6 @@ Whole WholeOf(const Problem& problem, const Block& block) {
   return {block.rows == Range{0, tensor.rows}, block.cols == Range{0, tensor.cols}};
 }
 
-// "rows 0:512 of A", with the columns unless the block has all of them.
-std::string PartText(const Problem& problem, const Block& block) {
-  std::string text = absl::StrCat("rows ", RangeText(block.rows));
-  if (!WholeOf(problem, block).cols) absl::StrAppend(&text, ", columns ", RangeText(block.cols));
-  return absl::StrCat(text, " of ", OperandText(problem, block.operand));
-}
-
 // "A", "A[0:512]" for rows, "B[:, 0:64]" for columns.
 std::string FactorText(const Problem& problem, const Block& block) {
   const std::string name = OperandText(problem, block.operand);
@@ -245,6 +238,12 @@ std::string Print(const Problem& problem, const Schedule& schedule) {
     }
   }
   return text;
+}
+
+std::string PartText(const Problem& problem, const Block& block) {
+  std::string text = absl::StrCat("rows ", RangeText(block.rows));
+  if (!WholeOf(problem, block).cols) absl::StrAppend(&text, ", columns ", RangeText(block.cols));
+  return absl::StrCat(text, " of ", OperandText(problem, block.operand));
 }
 
 std::string Describe(const Problem& problem, const Step& step) {

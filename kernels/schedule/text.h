@@ -28,6 +28,8 @@ std::string PlacedName(const Problem& problem, const Block& block, const Place& 
 // Returns one line per step, with the complete schedule. The tests parse it back.
 std::string Print(const Problem& problem, const Schedule& schedule);
 
+// "rows 0:512 of A", with the columns unless the block has all of them.
+std::string PartText(const Problem& problem, const Block& block);
 // "multiply A[0:512] x B", "send rows 0:512 of A to rank 3", "join"; ranks are the world's.
 std::string Describe(const Problem& problem, const Step& step);
 

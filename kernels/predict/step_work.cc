@@ -1,0 +1,102 @@
+#include "kernels/predict/step_work.h"
+
+#include <variant>
+
+#include "kernels/schedule/index.h"
+
+namespace agmm {
+namespace {
+
+void AddUsage(Resource resource, double ns, Activity* activity) {
+  if (ns <= 0) return;
+  for (Usage& usage : activity->usages) {
+    if (usage.resource != resource) continue;
+    usage.ns += ns;
+    return;
+  }
+  activity->usages.push_back({resource, ns});
+}
+
+double FlopsOf(const Multiply& multiply, const Problem& problem) {
+  const Range& k = Along(problem, multiply.a.operand, multiply.a, Dim::kK);
+  return 2.0 * static_cast<double>(multiply.c.rows.size()) *
+         static_cast<double>(multiply.c.cols.size()) * static_cast<double>(k.size());
+}
+
+}  // namespace
+
+double BytesOf(const Block& block, const Place& place) {
+  if (block.empty()) return 0;
+  return static_cast<double>(block.rows.size()) * static_cast<double>(block.cols.size()) *
+         static_cast<double>(SizeOf(place.dtype));
+}
+
+void StepWork::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
+  const Path& path = network_.Between(from, to);
+  for (const Path::Hop& hop : path.hops) AddUsage(hop.resource, bytes / hop.bytes_per_ns, activity);
+  AddUsage(network_.Memory(from), bytes / device_.memory, activity);
+  AddUsage(network_.Memory(to), bytes / device_.memory, activity);
+  if (path.is_message) {
+    AddUsage(network_.Cores(from), device_.message_ns + bytes * device_.send_ns_per_byte, activity);
+    AddUsage(network_.Cores(to), device_.message_ns + bytes * device_.receive_ns_per_byte,
+             activity);
+  }
+}
+
+void StepWork::AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity) {
+  const double bytes = BytesOf(block, place);
+  if (place.rank == rank) {
+    AddUsage(network_.Memory(rank), bytes / device_.memory, activity);
+  } else {
+    AddPath(place.rank, rank, bytes, activity);
+  }
+}
+
+// The rank of the step moves the bytes within a node, and each place gets them by a way of its own.
+void StepWork::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* activities) {
+  const double bytes = BytesOf(transfer.block, transfer.from);
+  for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
+    const Rank from = transfer.from.rank, to = transfer.to[i].rank;
+    Activity& activity = activities->emplace_back();
+    if (to != rank) activity.to = i;
+    if (from == to) {
+      AddUsage(network_.Memory(from), 2 * bytes / device_.memory, &activity);
+      AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
+      continue;
+    }
+    AddPath(from, to, bytes, &activity);
+    const Path& path = network_.Between(from, to);
+    if (path.by_cores) AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
+    activity.latency_ns = path.latency_ns;
+  }
+}
+
+void StepWork::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities) {
+  Activity& activity = activities->emplace_back();
+  const DType dtype = multiply.a_place.dtype;
+  double cores = device_.multiply_ns + GemmNs(device_, dtype, FlopsOf(multiply, problem_));
+  const Place& b = multiply.b_place;
+  if (b.buffer == kWorkspace && packed_.emplace(rank, b.offset_bytes).second)
+    cores += BytesOf(multiply.b, b) * device_.pack_ns_per_byte;
+  AddUsage(network_.Cores(rank), cores, &activity);
+  ForEachPlace(StepOp(multiply), [&](const Block& block, const Place& place, Use) {
+    AddAccess(block, place, rank, &activity);
+  });
+}
+
+void StepWork::Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activities) {
+  Activity& activity = activities->emplace_back();
+  double bytes = 0;
+  for (const Place& from : reduce.from) bytes += BytesOf(reduce.c, from);
+  AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
+  ForEachPlace(StepOp(reduce), [&](const Block& block, const Place& place, Use) {
+    AddAccess(block, place, rank, &activity);
+  });
+}
+
+void StepWork::Of(const Step& step, Rank rank, std::vector<Activity>* activities) {
+  activities->clear();
+  std::visit([&](const auto& op) { Add(op, rank, activities); }, step.op);
+}
+
+}  // namespace agmm

@@ -1,0 +1,52 @@
+// The work of each step of a schedule on the resources of a platform.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_set.h"
+#include "kernels/predict/network.h"
+#include "kernels/schedule/schedule.h"
+
+namespace agmm {
+
+// A part of a step that uses its resources throughout: a multiply, a sum, or the way of a block to
+// one of its places.
+struct Activity {
+  Usages usages;          // with distinct resources; empty if it takes no time
+  int to = -1;            // the arrival at to[to] at another rank; -1: none
+  double latency_ns = 0;  // from its end to the arrival
+};
+
+class StepWork {
+ public:
+  // Keeps references to all of them.
+  StepWork(const Problem& problem, const Platform& platform, Network* network)
+      : problem_(problem), device_(platform.machine.device), network_(*network) {}
+
+  // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
+  // asked for in their order, because the first multiply that reads a block that has arrived also
+  // packs it.
+  void Of(const Step& step, Rank rank, std::vector<Activity>* activities);
+
+ private:
+  void Add(const Transfer& transfer, Rank rank, std::vector<Activity>* activities);
+  void Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities);
+  void Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activities);
+  void Add(const Join&, Rank, std::vector<Activity>*) {}
+  // Adds the way of `bytes` from one rank to another, which must differ.
+  void AddPath(Rank from, Rank to, double bytes, Activity* activity);
+  // Adds the bytes of a block that a computing step reads or writes at a place.
+  void AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity);
+
+  const Problem& problem_;
+  const DeviceRates& device_;
+  Network& network_;
+  absl::flat_hash_set<std::pair<Rank, int64_t>> packed_;  // offsets in workspaces
+};
+
+// The bytes of a block at a place, without padding.
+double BytesOf(const Block& block, const Place& place);
+
+}  // namespace agmm
