@@ -12,7 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/predict/fair_share.h"
-#include "kernels/predict/step_work.h"
+#include "kernels/predict/step_usage.h"
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/text.h"
 
@@ -128,12 +128,12 @@ void Simulator::IndexSteps() {
 }
 
 void Simulator::MakeActivities(const Platform& platform) {
-  StepWork work(problem_, platform, &network_);
+  StepUsage usage(problem_, platform, &network_);
   std::vector<Activity> of_step;
   for (int node = 0; node < order_.nodes(); ++node) {
     first_activity_.push_back(static_cast<int>(activities_.size()));
     if (order_.IsEnvironment(node)) continue;
-    work.Of(StepOf(node), order_.RankOf(node), &of_step);
+    usage.Of(StepOf(node), order_.RankOf(node), &of_step);
     for (const Activity& one : of_step) {
       const int first = static_cast<int>(usages_.size());
       usages_.insert(usages_.end(), one.usages.begin(), one.usages.end());
@@ -158,7 +158,7 @@ void Simulator::IndexWaiters() {
   for (int node = 0; node < order_.nodes(); ++node) {
     bool is_first = true;
     for (const Order::Gate& gate : order_.GatesOf(node)) {
-      // The first gate of a step, and all of an environment, are no slots.
+      // All but the first gate of a step are slots; those of an environment are ends of lanes.
       const bool by_signal = !is_first && !order_.IsEnvironment(node);
       waiters_[waiter_begin_[source_of(gate) + 1]++] = {node, gate.lag, by_signal};
       is_first = false;

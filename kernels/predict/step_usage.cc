@@ -1,4 +1,4 @@
-#include "kernels/predict/step_work.h"
+#include "kernels/predict/step_usage.h"
 
 #include <variant>
 
@@ -31,7 +31,7 @@ double BytesOf(const Block& block, const Place& place) {
          static_cast<double>(SizeOf(place.dtype));
 }
 
-void StepWork::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
+void StepUsage::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
   const Path& path = network_.Between(from, to);
   for (const Path::Hop& hop : path.hops) AddUsage(hop.resource, bytes / hop.bytes_per_ns, activity);
   AddUsage(network_.Memory(from), bytes / device_.memory, activity);
@@ -43,7 +43,7 @@ void StepWork::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
   }
 }
 
-void StepWork::AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity) {
+void StepUsage::AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity) {
   const double bytes = BytesOf(block, place);
   if (place.rank == rank) {
     AddUsage(network_.Memory(rank), bytes / device_.memory, activity);
@@ -53,7 +53,7 @@ void StepWork::AddAccess(const Block& block, const Place& place, Rank rank, Acti
 }
 
 // The rank of the step moves the bytes within a node, and each place gets them by a way of its own.
-void StepWork::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* activities) {
+void StepUsage::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* activities) {
   const double bytes = BytesOf(transfer.block, transfer.from);
   for (int i = 0; i < static_cast<int>(transfer.to.size()); ++i) {
     const Rank from = transfer.from.rank, to = transfer.to[i].rank;
@@ -71,7 +71,7 @@ void StepWork::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* a
   }
 }
 
-void StepWork::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities) {
+void StepUsage::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities) {
   Activity& activity = activities->emplace_back();
   const DType dtype = multiply.a_place.dtype;
   double cores = device_.multiply_ns + GemmNs(device_, dtype, FlopsOf(multiply, problem_));
@@ -84,7 +84,7 @@ void StepWork::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* a
   });
 }
 
-void StepWork::Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activities) {
+void StepUsage::Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activities) {
   Activity& activity = activities->emplace_back();
   double bytes = 0;
   for (const Place& from : reduce.from) bytes += BytesOf(reduce.c, from);
@@ -94,7 +94,7 @@ void StepWork::Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activ
   });
 }
 
-void StepWork::Of(const Step& step, Rank rank, std::vector<Activity>* activities) {
+void StepUsage::Of(const Step& step, Rank rank, std::vector<Activity>* activities) {
   activities->clear();
   std::visit([&](const auto& op) { Add(op, rank, activities); }, step.op);
 }

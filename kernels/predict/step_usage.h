@@ -19,10 +19,10 @@ struct Activity {
   double latency_ns = 0;  // from its end to the arrival
 };
 
-class StepWork {
+class StepUsage {
  public:
   // Keeps references to all of them.
-  StepWork(const Problem& problem, const Platform& platform, Network* network)
+  StepUsage(const Problem& problem, const Platform& platform, Network* network)
       : problem_(problem), device_(platform.machine.device), network_(*network) {}
 
   // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
