@@ -416,7 +416,7 @@ absl::Status CheckDemands(const Problem& problem, const Split& split, const Dema
   return absl::OkStatus();
 }
 
-absl::StatusOr<Split> ChooseSplit(const Problem& problem) {
+absl::StatusOr<Split> DefaultSplit(const Problem& problem) {
   if (!HasProduct(problem)) {
     AGMM_RETURN_IF_ERROR(CheckDemands(problem, {}, DemandsOf(problem, {})));
     return Split{};

@@ -78,8 +78,9 @@ const Demand& LargestDemand(const Problem& problem, const Demands& demands);
 // Errors: INVALID_ARGUMENT if ranks exchange too many chunks under a split to plan each of them.
 absl::Status CheckDemands(const Problem& problem, const Split& split, const Demands& demands);
 
-// Returns the best split (IsBetter), or the first of several equally good ones, under the rule of
-// KeepsK; the empty one for a collective. Errors: those of CheckDemands and CheckSplit.
-absl::StatusOr<Split> ChooseSplit(const Problem& problem);
+// Returns the best split (IsBetter) without regard to a machine, or the first of several equally
+// good ones, under the rule of KeepsK; the empty one for a collective. Errors: those of
+// CheckDemands and CheckSplit.
+absl::StatusOr<Split> DefaultSplit(const Problem& problem);
 
 }  // namespace agmm

@@ -83,14 +83,19 @@ int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, cons
 // Checks that the topology has the ranks of the problem. Errors: INVALID_ARGUMENT.
 absl::Status CheckTopology(const Problem& problem, const Topology& topology);
 
+// Checks options that do not depend on a split. Errors: INVALID_ARGUMENT for an unknown algorithm,
+// a count out of range, or an option that only a product has.
+absl::Status CheckOptions(const Problem& problem, const PlanOptions& asked);
+
 struct ResolvedOptions {
   Recipe recipe;
-  std::string why;  // one sentence about the choices; empty if all requested options were kept
+  std::string why;  // one sentence about options that are not kept; empty if all are
 };
-// Chooses the open options, so that the plan has at most kMaxPlanSteps steps if a choice can
-// achieve that. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a split that
-// names no axis of the mesh or does not fit an open sum, a count out of range, options that exclude
-// each other, or too many blocks between ranks.
+// Returns the recipe of a request. Open options get defaults, without regard to time: an algorithm
+// with the fewest bytes between nodes, one piece, and DefaultSplit. Choose (kernels/predict) looks
+// for the fastest instead. `problem` is valid. Errors: INVALID_ARGUMENT for an unknown algorithm, a
+// split that names no axis of the mesh or does not fit an open sum, a count out of range, options
+// that exclude each other, or too many blocks between ranks.
 absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
                                                const PlanOptions& asked);
 

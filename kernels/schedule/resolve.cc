@@ -1,4 +1,5 @@
-// The choice of open options, by a few rules, because plans are not simulated yet.
+// Checks the options of a request, and gives open ones their defaults. kernels/predict chooses by
+// prediction.
 #include <algorithm>
 #include <iterator>
 #include <optional>
@@ -20,43 +21,14 @@
 namespace agmm {
 namespace {
 
-// A smaller chunk is mostly overhead: a message, a signal and a GEMM call.
-constexpr int64_t kMinChunkBytes = 256 << 10;
-// A multiply of fewer rows is limited by reading the other operand from memory, because each chunk
-// reads it again.
-constexpr int64_t kMinChunkRows = 128;
-// More chunks leave less to do after the last arrival, but every chunk is a step on every rank that
-// gathers it. A collective multiplies nothing, so its steps are cheaper.
-constexpr int64_t kMaxChosenChunks = 16, kMaxMovedChunks = 32, kMaxGroupChunks = 64;
-// The bytes of the stationary operand that are read from memory while one byte of the other operand
-// arrives: over a link between nodes, and within a node.
-constexpr int64_t kMemoryOverLink = 30, kMemoryOverCopy = 3;
-
-// Smaller blocks of an all-to-all cross between nodes together, because a message costs more than
-// the copy that unites them.
-constexpr int64_t kMinAloneBytes = 16 << 10;
-
-// The operands that travel under a split. Lengths and bytes are those of LargestDemand.
+// The operands that travel under a split.
 struct Gathered {
-  bool nothing = true;    // no operand travels
-  bool inputs = false;    // an input travels, or its terms do
-  bool gathers = false;   // ranks receive the largest input, not only its terms
-  bool several = false;   // more than one input travels
-  bool result = false;    // C travels
-  bool shards = false;    // an input travels that is not a sum
-  bool sums = false;      // ranks add up terms
-  bool closes = false;    // terms of an input
-  bool exchange = false;  // only an all-to-all of the result travels
-  bool moved = false;     // the result is moved, not computed
-  bool bundles = false;   // its small chunks can leave a node together
-  bool along_k = false;   // its pieces are slices of K
-  bool by_rows = false;   // its pieces are rows, not columns
-  int64_t shard_bytes = 0;
-  int64_t length = 0;        // length of a shard in the gathered dimension
-  int64_t stationary = 0;    // columns of the other operand at a rank (rows, where B travels)
-  std::string read_again;    // the name of the stationary operand
-  int64_t group = 1;         // shards that a rank gathers, its own included
-  bool shared_node = false;  // two ranks of the mesh are on one node
+  bool nothing = true;   // no operand travels
+  bool inputs = false;   // an input travels, or its terms do
+  bool several = false;  // more than one input travels
+  bool result = false;   // the result travels
+  bool sums = false;     // ranks add up terms
+  bool closes = false;   // terms of an input
   // Two ranks that exchange chunks and are on different nodes.
   std::optional<std::pair<Rank, Rank>> apart;
   // Two ranks of one node, neither of which can load the other's memory. Not set if `apart` is set.
@@ -127,136 +99,25 @@ Gathered GatheredUnder(const Problem& problem, const Topology& topology, const D
   gathered.sums = absl::c_any_of(demands.list, [](const Demand& demand) {
     return demand.travels && demand.consumer == Consumer::kSum;
   });
-  gathered.shards = absl::c_any_of(demands.list, [&](const Demand& demand) {
-    return demand.travels && demand.consumer == Consumer::kMultiplies &&
-           demand.producer == Producer::kShard;
-  });
   gathered.closes = absl::c_any_of(demands.list, [&](const Demand& demand) {
     return demand.consumer == Consumer::kSum && !problem.Writes(demand.operand);
   });
-  gathered.moved = !HasProduct(problem);
-  gathered.exchange =
-      !gathered.inputs && !gathered.sums && IsExchange(problem, topology, demands.result());
   gathered.nothing = !gathered.inputs && !gathered.result;
-  if (gathered.nothing) return gathered;
-  const Demand& input = LargestDemand(problem, demands);
-  gathered.gathers = input.consumer == Consumer::kMultiplies;
-  const Dim outer = OuterDim(problem, input.operand);
-  // Each piece along K reads and writes all of C. Pieces along K therefore pay off only for few
-  // rows.
-  gathered.along_k =
-      input.along_k && absl::c_all_of(input.has, [&](const Block& shard) {
-        return Along(problem, input.operand, shard, outer).size() < 2 * kMinChunkRows;
-      });
-  const Dim cut = gathered.along_k ? Dim::kK : outer;
-  gathered.by_rows = IsRows(problem, input.operand, cut);
-  gathered.shard_bytes = ShardBytes(problem.mesh, problem.tensors[input.operand]);
-  for (const Demand& demand : demands.list) {
-    if (demand.consumer == Consumer::kMultiplies && demand.operand != input.operand)
-      gathered.read_again = problem.tensors[demand.operand].name;
-  }
-  for (Rank rank = 0; rank < problem.mesh.size(); ++rank) {
-    const Block& shard = input.has[rank];
-    const LocalProduct& part = demands.work.parts[rank];
-    gathered.length = std::max(gathered.length, Along(problem, input.operand, shard, cut).size());
-    gathered.stationary =
-        std::max(gathered.stationary, part.Of(outer == Dim::kN ? Dim::kM : Dim::kN).size());
-  }
-  for (const ChunkCount& count : CountChunks(input.has, input.needs, 1, 1))
-    gathered.group = std::max(gathered.group, count.read);
-  if (gathered.exchange && gathered.moved && CountHops(input) <= kMostCountedHops &&
-      gathered.shard_bytes < kMinAloneBytes * gathered.group) {
-    const Algorithm& hierarchical = *FindAlgorithm("hierarchical");
-    gathered.bundles = !Movement(problem, topology, input, hierarchical).bundles().empty();
-  }
   const std::set<int> nodes(topology.node_of_rank.begin(), topology.node_of_rank.end());
-  gathered.shared_node = static_cast<int>(nodes.size()) < topology.rank_count();
   // Ranks of one node and one island are never a pair.
-  if (nodes.size() == 1 && topology.island_of_rank.empty()) return gathered;
+  if (gathered.nothing || (nodes.size() == 1 && topology.island_of_rank.empty())) return gathered;
   for (const Demand& demand : demands.list)
     if (demand.travels && !gathered.apart) FindPairs(topology, demand, gathered);
   return gathered;
 }
 
-// Fused algorithms overlap the first transfer with the multiply of the rank's own shard, for any
-// chunk size. With smaller chunks, a rank forwards a shard before all of it has arrived. `asked`:
-// the pieces of a shard along the other dimension, each of which is cut into chunks.
-int ChooseChunks(const Gathered& gathered, int asked) {
-  const int64_t rows = gathered.moved ? gathered.length : gathered.length / kMinChunkRows;
-  const int64_t most = gathered.moved ? kMaxMovedChunks : kMaxChosenChunks;
-  return static_cast<int>(
-      std::max<int64_t>(1, std::min({gathered.shard_bytes / kMinChunkBytes / asked, rows,
-                                     kMaxGroupChunks / gathered.group / asked, most / asked})));
-}
-
-// Returns true if fused algorithms lose more time than they save. They hide the gather of an input,
-// but read the stationary operand again for each chunk; serial reads it once. `memory_over_gather`:
-// bytes of it that are read while one byte of the other operand is gathered. Slices of K read
-// different parts of it, each once.
-bool TooFewRowsToFuse(const Gathered& gathered, int chunks, int64_t memory_over_gather) {
-  if (!gathered.gathers || gathered.along_k || gathered.length / chunks >= kMinChunkRows)
-    return false;
-  return gathered.stationary * (gathered.group * chunks - 1) >
-         memory_over_gather * gathered.length * (gathered.group - 1);
-}
-
 bool AsksForPieces(const PlanOptions& asked) { return std::max(asked.chunks, asked.k_chunks) > 1; }
-bool NeedsPlaces(const PlanOptions& asked) { return asked.workspace_shards > 0 || asked.carried; }
 
-// An algorithm, and the reason why `auto` chooses it.
-struct Choice {
-  const Algorithm* algorithm;
-  std::string why;
-};
-Choice ChooseAlgorithm(const Gathered& gathered, const PlanOptions& asked) {
-  const auto take = [](const char* name, std::string why) {
-    return Choice{FindAlgorithm(name), std::move(why)};
-  };
-  if (gathered.nothing) return take("ring", "");
-  const bool needs_places = NeedsPlaces(asked);
-  const int chunks = !gathered.apart     ? std::max(asked.chunks, 1)
-                     : asked.chunks == 0 ? ChooseChunks(gathered, std::max(asked.k_chunks, 1))
-                                         : asked.chunks;
-  // serial multiplies whole shards.
-  if (!needs_places && !AsksForPieces(asked) &&
-      TooFewRowsToFuse(gathered, chunks, gathered.apart ? kMemoryOverLink : kMemoryOverCopy)) {
-    return take("serial",
-                absl::StrFormat("with %d %s per shard, reading %s again for each piece costs more "
-                                "than the gather",
-                                gathered.length, gathered.by_rows ? "rows" : "columns",
-                                gathered.read_again));
-  }
-  if (gathered.exchange && (gathered.apart || gathered.in_islands)) {
-    if (gathered.apart && gathered.bundles) {
-      return take(
-          "hierarchical",
-          "some ranks share a node, and a node's small chunks for one rank leave in one message");
-    }
-    return take("direct", "each block goes to one rank");
-  }
-  if (gathered.apart && asked.workspace_shards > 0 && gathered.sums && !gathered.inputs)
-    return take("ring", "each rank adds to one sum at a time, so it needs the least workspace");
-  if (gathered.apart) {
-    if (gathered.shared_node) {
-      return take("hierarchical",
-                  "some ranks share a node, and each block crosses to a node only once");
-    }
-    return take("direct", "each rank is on a node of its own");
-  }
-  if (needs_places)
-    return take("ring", "it has a place for each arrival, which the options ask for");
-  if (gathered.in_islands) {
-    return take("ring",
-                "ranks that exchange blocks share a node, but not all of them can load each "
-                "other's memory");
-  }
-  if (gathered.shards) {
-    return take("peer",
-                "ranks that exchange blocks share a node, and read each other's shards in place");
-  }
-  return take("peer", gathered.sums ? "ranks that exchange blocks share a node, and add up each "
-                                      "other's partial sums in place"
-                                    : "ranks that exchange blocks share a node");
+// The algorithm for a request that leaves it open: the one with the fewest bytes between nodes,
+// which copies nothing within an island.
+const Algorithm* DefaultAlgorithm(const PlanOptions& asked) {
+  const bool needs_places = asked.workspace_shards > 0 || asked.carried;
+  return FindAlgorithm(needs_places ? "hierarchical" : "hierarchical_peer");
 }
 
 absl::Status CheckCounts(const PlanOptions& options) {
@@ -327,7 +188,7 @@ absl::Status CheckAlgorithm(const Algorithm& algorithm, const Topology& topology
 }
 
 absl::StatusOr<Split> SplitFor(const Problem& problem, const PlanOptions& options) {
-  if (options.split.empty()) return ChooseSplit(problem);
+  if (options.split.empty()) return DefaultSplit(problem);
   AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem, options.split));
   if (HasProduct(problem)) AGMM_RETURN_IF_ERROR(CheckSplit(problem, split));
   AGMM_RETURN_IF_ERROR(CheckDemands(problem, split, DemandsOf(problem, split)));
@@ -375,36 +236,6 @@ std::vector<std::string> NotKept(const Gathered& gathered, const PlanOptions& as
   return reasons;
 }
 
-// Reduces chosen pieces, and finally replaces a chosen algorithm by serial, until the plan has at
-// most kMaxPlanSteps. `along` is chunks or k_chunks. Adds the changes to `why`.
-void FitSteps(const Problem& problem, const Topology& topology, const PlanOptions& asked,
-              int Recipe::*along, Recipe& recipe, std::vector<std::string>& why) {
-  const auto fits = [&](const Recipe& one) {
-    return CostOf(problem, topology, one).steps <= kMaxPlanSteps;
-  };
-  Recipe fewer = recipe;
-  const bool of_shard = along == &Recipe::chunks;
-  if ((of_shard ? asked.chunks : asked.k_chunks) == 0)
-    fewer = HalvePieces(problem, topology, recipe, {along});
-  Recipe serial;
-  serial.algorithm = FindAlgorithm("serial");
-  serial.split = recipe.split;
-  serial.partials = recipe.partials;
-  serial.transfers_only = recipe.transfers_only;
-  if (asked.algorithm == "auto" && !NeedsPlaces(asked) && !AsksForPieces(asked) && !fits(fewer) &&
-      fits(serial)) {
-    why = {
-        absl::StrFormat("auto takes serial: %s would have more than the %d steps that daemons plan",
-                        recipe.algorithm->name, kMaxPlanSteps)};
-    recipe = serial;
-  } else if (fewer != recipe) {
-    why.push_back(absl::StrFormat("pieces %s: %d, not %d, because daemons plan at most %d steps",
-                                  of_shard ? "of a shard" : "along K", fewer.*along, recipe.*along,
-                                  kMaxPlanSteps));
-    recipe = fewer;
-  }
-}
-
 }  // namespace
 
 absl::Status CheckTopology(const Problem& problem, const Topology& topology) {
@@ -433,9 +264,7 @@ Recipe HalvePieces(const Problem& problem, const Topology& topology, Recipe reci
   return recipe;
 }
 
-absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
-                                               const PlanOptions& asked) {
-  AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
+absl::Status CheckOptions(const Problem& problem, const PlanOptions& asked) {
   if (asked.algorithm != "auto" && FindAlgorithm(asked.algorithm) == nullptr) {
     const std::vector<std::string> all = AlgorithmNames();
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -443,7 +272,13 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
         absl::StrJoin(all.begin(), all.end() - 1, ", "), all.back()));
   }
   AGMM_RETURN_IF_ERROR(CheckCounts(asked));
-  if (!HasProduct(problem)) AGMM_RETURN_IF_ERROR(CheckForCollective(problem, asked));
+  return HasProduct(problem) ? absl::OkStatus() : CheckForCollective(problem, asked);
+}
+
+absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Topology& topology,
+                                               const PlanOptions& asked) {
+  AGMM_RETURN_IF_ERROR(CheckTopology(problem, topology));
+  AGMM_RETURN_IF_ERROR(CheckOptions(problem, asked));
   AGMM_ASSIGN_OR_RETURN(const Split split, SplitFor(problem, asked));
   const std::string split_text = SplitText(problem, split);
   if (const auto read = ParseSplit(problem, split_text); !read.ok() || *read != split) {
@@ -454,36 +289,24 @@ absl::StatusOr<ResolvedOptions> ResolveOptions(const Problem& problem, const Top
   }
   const Gathered gathered = GatheredUnder(problem, topology, DemandsOf(problem, split));
   const PlanOptions kept = KeptOf(gathered, asked);
-  std::vector<std::string> why;
-  Recipe recipe = {
-      FindAlgorithm(asked.algorithm), split,        kept.chunks,         kept.k_chunks,
-      kept.workspace_shards,          kept.carried, kept.transfers_only, kept.partials};
-  if (asked.algorithm == "auto") {
-    const Choice choice = ChooseAlgorithm(gathered, kept);
-    recipe.algorithm = choice.algorithm;
-    if (!gathered.nothing)
-      why.push_back(absl::StrFormat("auto takes %s: %s", choice.algorithm->name, choice.why));
-  }
-  const Algorithm& algorithm = *recipe.algorithm;
-  AGMM_RETURN_IF_ERROR(
-      CheckAlgorithm(algorithm, topology, asked.algorithm == "auto" ? kept : asked, gathered));
+  const bool open = asked.algorithm == "auto";
+  const Algorithm& algorithm = open ? *DefaultAlgorithm(kept) : *FindAlgorithm(asked.algorithm);
+  AGMM_RETURN_IF_ERROR(CheckAlgorithm(algorithm, topology, open ? kept : asked, gathered));
+  Recipe recipe = {&algorithm,
+                   split,
+                   std::max(kept.chunks, 1),
+                   std::max(kept.k_chunks, 1),
+                   kept.workspace_shards,
+                   kept.carried,
+                   kept.transfers_only,
+                   kept.partials};
   if (algorithm.arrivals == Arrivals::kContiguous) recipe.chunks = recipe.k_chunks = 1;
-  int Recipe::*const along = gathered.along_k ? &Recipe::k_chunks : &Recipe::chunks;
   if (!gathered.inputs) recipe.k_chunks = 1;
-  // Chunks hide transfers, and shards that are read in place have none to hide.
-  if (recipe.*along == 0 && algorithm.arrivals == Arrivals::kPlaces && !gathered.nothing) {
-    const int other = gathered.along_k ? recipe.chunks : recipe.k_chunks;
-    recipe.*along = ChooseChunks(gathered, std::max(other, 1));
-  }
-  recipe.chunks = std::max(recipe.chunks, 1);
-  recipe.k_chunks = std::max(recipe.k_chunks, 1);
-  if (gathered.nothing) {
-    if (asked.algorithm == "auto") why.push_back("nothing has to move");
-  } else {
-    FitSteps(problem, topology, kept, along, recipe, why);
-    absl::c_move(NotKept(gathered, asked, recipe), std::back_inserter(why));
-    if (recipe.algorithm->name == "serial" && gathered.result &&
-        CutDemands(problem, topology, split, *FindAlgorithm("serial"), 1, 1).makes_twice) {
+  std::vector<std::string> why;
+  if (!gathered.nothing) {
+    why = NotKept(gathered, asked, recipe);
+    if (algorithm.arrivals == Arrivals::kContiguous && gathered.result &&
+        CutDemands(problem, topology, split, algorithm, 1, 1).makes_twice) {
       why.push_back(
           "serial may gather more than other algorithms, because its one multiply also makes parts "
           "of C that other ranks make");

@@ -73,8 +73,8 @@ struct SplitCost {
   // twice the time that both take if they overlap.
   int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
-// Returns true if `x` is the better choice. The criteria, in this order: it moves nothing, has the
-// smaller time_bytes, has fewer flops, leaves C where it is made.
+// Returns true if `x` is the better default. The criteria, in this order: it moves nothing, has
+// fewer flops, brings fewer bytes into the busiest rank, leaves C where it is made.
 bool IsBetter(const SplitCost& x, const SplitCost& y);
 SplitCost CostOf(const Problem& problem, const Split& split);
 

@@ -1,0 +1,364 @@
+#include "kernels/predict/choose.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/predict/estimate.h"
+#include "kernels/predict/simulate.h"
+#include "kernels/schedule/demand.h"
+#include "kernels/schedule/index.h"
+#include "kernels/schedule/movement.h"
+#include "kernels/schedule/spec.h"
+
+namespace agmm {
+namespace {
+
+// The most splits whose routes are estimated.
+constexpr int kMostSplits = 8;
+// The most candidates of one split and one algorithm that are simulated.
+constexpr int kMostAlike = 3;
+// A smaller piece is mostly the cost of its message.
+constexpr int64_t kMinPieceBytes = 4 << 10;
+constexpr int kMostPieces = 32;
+// Of candidates whose times differ by less, the one with the fewest steps is taken, because no
+// machine is known more exactly.
+constexpr double kAlike = 0.01;
+
+// A split and an algorithm, with the requests that they keep.
+struct Family {
+  Recipe recipe;         // in the requested numbers of pieces, or one
+  int dropped = 0;       // requests that it does not keep
+  std::string not_kept;  // the reasons
+  bool travels = false;
+  std::optional<RouteEstimate> estimate;
+};
+
+struct Open {
+  Candidate candidate;
+  const Family* family = nullptr;
+  double estimate_ns = 0;
+};
+
+int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
+  int dropped = 0;
+  dropped += asked.workspace_shards > 0 && recipe.workspace_shards == 0;
+  dropped += asked.carried && !recipe.carried;
+  dropped += asked.partials != recipe.partials;
+  dropped += asked.chunks > 1 && recipe.chunks != asked.chunks;
+  dropped += asked.k_chunks > 1 && recipe.k_chunks != asked.k_chunks;
+  return dropped;
+}
+
+double HopsOf(const Problem& problem, const Split& split) {
+  double hops = 0;
+  for (const Demand& demand : DemandsOf(problem, split).list)
+    if (demand.travels) hops += CountHops(demand);
+  return hops;
+}
+
+std::string Us(int64_t ns) {
+  const double us = static_cast<double>(ns) * 1e-3;
+  return absl::StrFormat(us < 100 ? "%.1f us" : "%.0f us", us);
+}
+
+std::string NameOf(const Problem& problem, const Recipe& recipe, bool with_split) {
+  std::string text = recipe.algorithm->name;
+  if (recipe.chunks > 1) absl::StrAppend(&text, " in ", recipe.chunks, " chunks");
+  if (recipe.k_chunks > 1) absl::StrAppend(&text, " in ", recipe.k_chunks, " chunks along K");
+  if (with_split && HasProduct(problem))
+    absl::StrAppend(&text, ", split ", SplitText(problem, recipe.split));
+  return text;
+}
+
+class Chooser {
+ public:
+  Chooser(const Problem& problem, const Platform& platform, const PlanOptions& asked,
+          const ChooseLimits& limits)
+      : problem_(problem),
+        platform_(platform),
+        asked_(asked),
+        limits_(limits),
+        network_(platform) {}
+
+  absl::StatusOr<Choice> Run();
+
+ private:
+  absl::StatusOr<std::vector<Split>> SplitsToTry() const;
+  absl::Status AddFamilies(const Split& split);
+  void AddFamily(const Split& split, const Algorithm& algorithm);
+  // The numbers of pieces, along M or N and along K, in which a family is tried.
+  std::vector<std::pair<int, int>> PiecesOf(const Family& family) const;
+  std::vector<Open> Select() const;
+  // Plans and simulates a candidate. Sets its time or its reason to be refused.
+  void Simulate(Open& open) const;
+  Choice Take(std::vector<Open> simulated) const;
+  std::string Why(const Open& best, const std::vector<Open>& all) const;
+
+  const Problem& problem_;
+  const Platform& platform_;
+  const PlanOptions& asked_;
+  const ChooseLimits& limits_;
+  Network network_;
+  std::vector<std::unique_ptr<Family>> families_;
+  absl::Status refusal_;     // of the first algorithm that refused
+  double fewest_steps_ = 0;  // of the plans that have too many
+};
+
+absl::StatusOr<std::vector<Split>> Chooser::SplitsToTry() const {
+  if (!HasProduct(problem_)) return std::vector<Split>{Split{}};
+  if (!asked_.split.empty()) {
+    AGMM_ASSIGN_OR_RETURN(const Split split, ParseSplit(problem_, asked_.split));
+    return std::vector<Split>{split};
+  }
+  std::vector<std::pair<SplitBound, Split>> bounds;
+  for (const Split& split : Splits(problem_)) {
+    // A different order of sums is taken only if it is asked for.
+    if (KeepsK(problem_) && !SummedAxes(problem_, split).empty()) continue;
+    if (!CheckSplit(problem_, split).ok()) continue;
+    bounds.emplace_back(BoundOf(problem_, platform_, split), split);
+  }
+  absl::c_stable_sort(bounds, [](const auto& x, const auto& y) {
+    const auto key = [](const SplitBound& bound) {
+      return std::pair(bound.time_ns(), bound.comm_ns + bound.compute_ns);
+    };
+    return key(x.first) < key(y.first);
+  });
+  std::vector<Split> splits;
+  for (const auto& [bound, split] : bounds) {
+    if (splits.size() == kMostSplits) break;
+    splits.push_back(split);
+  }
+  return splits;
+}
+
+void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
+  PlanOptions options = asked_;
+  options.algorithm = algorithm.name;
+  options.split = HasProduct(problem_) ? SplitText(problem_, split) : "";
+  options.chunks = std::max(asked_.chunks, 1);
+  options.k_chunks = std::max(asked_.k_chunks, 1);
+  const absl::StatusOr<ResolvedOptions> resolved =
+      ResolveOptions(problem_, platform_.topology, options);
+  if (!resolved.ok()) {
+    if (refusal_.ok()) refusal_ = resolved.status();
+    return;
+  }
+  auto family = std::make_unique<Family>();
+  family->recipe = resolved->recipe;
+  family->not_kept = resolved->why;
+  family->dropped = DroppedFrom(asked_, resolved->recipe);
+  family->estimate.emplace(problem_, platform_, split, algorithm, resolved->recipe.partials,
+                           &network_);
+  family->travels = family->estimate->travels();
+  families_.push_back(std::move(family));
+}
+
+absl::Status Chooser::AddFamilies(const Split& split) {
+  const double hops = HopsOf(problem_, split);
+  if (hops > static_cast<double>(limits_.steps)) {
+    fewest_steps_ = fewest_steps_ == 0 ? hops : std::min(fewest_steps_, hops);
+    return absl::OkStatus();
+  }
+  if (asked_.algorithm != "auto") {
+    const Algorithm* const algorithm = FindAlgorithm(asked_.algorithm);
+    if (algorithm != nullptr) AddFamily(split, *algorithm);
+    return absl::OkStatus();
+  }
+  for (const Algorithm& algorithm : Algorithms()) {
+    AddFamily(split, algorithm);
+    // All algorithms make the same plan if nothing travels.
+    if (!families_.empty() && families_.back()->recipe.split == split && !families_.back()->travels)
+      break;
+  }
+  return absl::OkStatus();
+}
+
+std::vector<std::pair<int, int>> Chooser::PiecesOf(const Family& family) const {
+  const Recipe& recipe = family.recipe;
+  const RouteEstimate& estimate = *family.estimate;
+  std::vector<std::pair<int, int>> pieces = {{recipe.chunks, recipe.k_chunks}};
+  if (!family.travels || recipe.algorithm->arrivals == Arrivals::kContiguous) return pieces;
+  const int64_t most = std::min<int64_t>(kMostPieces, estimate.shard_bytes() / kMinPieceBytes);
+  for (int64_t count = 2; asked_.chunks == 0 && count <= std::min(most, estimate.length());
+       count *= 2)
+    pieces.emplace_back(static_cast<int>(count), recipe.k_chunks);
+  for (int count = 2; asked_.k_chunks == 0 && estimate.along_k() && count <= most; count *= 2)
+    pieces.emplace_back(recipe.chunks, count);
+  return pieces;
+}
+
+std::vector<Open> Chooser::Select() const {
+  std::vector<Open> all;
+  for (const auto& family : families_) {
+    for (const auto& [chunks, k_chunks] : PiecesOf(*family)) {
+      Open open;
+      open.family = family.get();
+      open.candidate.recipe = family->recipe;
+      open.candidate.recipe.chunks = chunks;
+      open.candidate.recipe.k_chunks = k_chunks;
+      open.estimate_ns = family->estimate->TimeNs(chunks, k_chunks);
+      all.push_back(std::move(open));
+    }
+  }
+  absl::c_stable_sort(all, [](const Open& x, const Open& y) {
+    return std::pair(x.family->dropped, x.estimate_ns) <
+           std::pair(y.family->dropped, y.estimate_ns);
+  });
+  std::vector<Open> selected;
+  std::map<const Family*, int> alike;
+  const auto is_serial = [](const Open& one) {
+    return one.candidate.recipe.algorithm->arrivals == Arrivals::kContiguous;
+  };
+  for (const Open& one : all) {
+    const bool has_serial = absl::c_any_of(selected, is_serial);
+    // The last place is that of serial.
+    const bool room = static_cast<int>(selected.size()) < kMostSimulated - (has_serial ? 0 : 1);
+    if (is_serial(one) ? !has_serial : room && alike[one.family]++ < kMostAlike)
+      selected.push_back(one);
+  }
+  return selected;
+}
+
+void Chooser::Simulate(Open& open) const {
+  Candidate& candidate = open.candidate;
+  candidate.estimate_ns = static_cast<int64_t>(open.estimate_ns);
+  // Every rank may have a join at the beginning and at the end of an epoch.
+  const int64_t steps = CostOf(problem_, platform_.topology, candidate.recipe).steps +
+                        2 * int64_t{problem_.mesh.size()};
+  if (steps > limits_.steps) {
+    candidate.refused = absl::StrFormat("has %d steps, more than %d", steps, limits_.steps);
+    return;
+  }
+  const absl::StatusOr<Schedule> schedule =
+      PlanWith(problem_, platform_.topology, candidate.recipe);
+  if (!schedule.ok()) {
+    candidate.refused = std::string(schedule.status().message());
+    return;
+  }
+  candidate.workspace_bytes = schedule->workspace_bytes;
+  const absl::StatusOr<Simulation> simulation = agmm::Simulate(problem_, platform_, *schedule);
+  if (!simulation.ok()) {
+    candidate.refused = std::string(simulation.status().message());
+    return;
+  }
+  candidate.time_ns = simulation->time_ns;
+  if (candidate.workspace_bytes > limits_.workspace_bytes) {
+    candidate.refused = absl::StrFormat("does not fit: it needs %s of workspace, and %s are free",
+                                        FormatBytes(candidate.workspace_bytes),
+                                        FormatBytes(limits_.workspace_bytes));
+  }
+}
+
+std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
+  const Recipe& taken = best.candidate.recipe;
+  if (!best.family->travels)
+    return absl::StrCat("nothing has to move; predicted ", Us(best.candidate.time_ns));
+  std::vector<std::string> parts = {absl::StrFormat("auto takes %s: predicted %s",
+                                                    NameOf(problem_, taken, asked_.split.empty()),
+                                                    Us(best.candidate.time_ns))};
+  std::set<std::string> named = {taken.algorithm->name, "serial"};
+  const Open* serial = nullptr;
+  bool has_next = false;
+  for (const Open& one : all) {
+    const Recipe& recipe = one.candidate.recipe;
+    if (recipe.algorithm->name == "serial" && serial == nullptr) serial = &one;
+    if (named.count(recipe.algorithm->name) > 0) continue;
+    if (!one.candidate.refused.empty()) {
+      if (one.candidate.time_ns > 0 && one.candidate.time_ns >= best.candidate.time_ns) continue;
+      named.insert(recipe.algorithm->name);
+      parts.push_back(absl::StrCat(NameOf(problem_, recipe, false), " ", one.candidate.refused));
+    } else if (!has_next && one.family->dropped == best.family->dropped) {
+      has_next = true;
+      parts.push_back(
+          absl::StrCat("next ", NameOf(problem_, recipe, false), " ", Us(one.candidate.time_ns)));
+    }
+  }
+  if (serial != nullptr && taken.algorithm->name != "serial" && serial->candidate.time_ns > 0)
+    parts.push_back(absl::StrCat("serial ", Us(serial->candidate.time_ns)));
+  if (const std::string hidden = best.family->estimate->HiddenText(problem_); !hidden.empty())
+    parts.push_back(hidden);
+  parts.push_back(absl::StrCat(
+      "machine ", platform_.machine.name,
+      platform_.machine.version > 0 ? absl::StrCat(" ", platform_.machine.version) : ""));
+  return absl::StrJoin(parts, "; ");
+}
+
+Choice Chooser::Take(std::vector<Open> simulated) const {
+  const auto key = [](const Open& one) {
+    return std::tuple(!one.candidate.refused.empty(), one.family->dropped, one.candidate.time_ns);
+  };
+  absl::c_stable_sort(simulated, [&](const Open& x, const Open& y) { return key(x) < key(y); });
+  const Open* best = &simulated.front();
+  for (const Open& one : simulated) {
+    if (!one.candidate.refused.empty() || one.family->dropped > best->family->dropped) break;
+    const auto steps = [&](const Open& open) {
+      return CostOf(problem_, platform_.topology, open.candidate.recipe).steps;
+    };
+    if (static_cast<double>(one.candidate.time_ns) <=
+            static_cast<double>(simulated.front().candidate.time_ns) * (1 + kAlike) &&
+        steps(one) < steps(*best))
+      best = &one;
+  }
+  Choice choice;
+  choice.recipe = best->candidate.recipe;
+  choice.time_ns = best->candidate.time_ns;
+  std::vector<std::string> why;
+  if (asked_.algorithm == "auto") why.push_back(Why(*best, simulated));
+  if (!best->family->not_kept.empty()) why.push_back(best->family->not_kept);
+  choice.why = absl::StrJoin(why, "; ");
+  for (const Open& one : simulated) {
+    if (one.candidate.recipe.algorithm->name == "serial" && one.candidate.time_ns > 0 &&
+        choice.serial_ns == 0)
+      choice.serial_ns = one.candidate.time_ns;
+    choice.candidates.push_back(one.candidate);
+  }
+  return choice;
+}
+
+absl::StatusOr<Choice> Chooser::Run() {
+  AGMM_ASSIGN_OR_RETURN(const std::vector<Split> splits, SplitsToTry());
+  for (const Split& split : splits) AGMM_RETURN_IF_ERROR(AddFamilies(split));
+  if (families_.empty()) {
+    if (fewest_steps_ == 0 && !refusal_.ok()) return refusal_;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "every plan of %s has over %.0f steps, and at most %d can be planned; gather along a "
+        "smaller axis, or use a smaller mesh",
+        ToString(problem_), fewest_steps_, limits_.steps));
+  }
+  std::vector<Open> simulated;
+  bool any = false;
+  for (Open& open : Select()) {
+    if (any && limits_.out_of_time()) break;
+    Simulate(open);
+    any |= open.candidate.refused.empty();
+    simulated.push_back(std::move(open));
+  }
+  if (any) return Take(std::move(simulated));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "no plan of %s is within the limits: %s %s; ask for fewer pieces, gather along a smaller "
+      "axis, or use a smaller mesh",
+      ToString(problem_), NameOf(problem_, simulated.front().candidate.recipe, true),
+      simulated.front().candidate.refused));
+}
+
+}  // namespace
+
+absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
+                              const PlanOptions& asked, const ChooseLimits& limits) {
+  AGMM_RETURN_IF_ERROR(CheckTopology(problem, platform.topology));
+  AGMM_RETURN_IF_ERROR(CheckOptions(problem, asked));
+  return Chooser(problem, platform, asked, limits).Run();
+}
+
+}  // namespace agmm

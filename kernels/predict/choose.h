@@ -1,0 +1,50 @@
+// Chooses the open options of a request by prediction: candidates are estimated, the best of them
+// planned and simulated, and the fastest is taken.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/predict/platform.h"
+#include "kernels/schedule/plan.h"
+
+namespace agmm {
+
+// The most candidates that are planned and simulated.
+inline constexpr int kMostSimulated = 12;
+
+struct ChooseLimits {
+  int64_t workspace_bytes = kMaxWorkspaceBytes;  // the most that a plan may use on a rank
+  int64_t steps = kMaxPlanSteps;                 // of a plan, joins included
+  // Returns true once the best candidate so far is to be taken. At least one is simulated.
+  std::function<bool()> out_of_time = [] { return false; };
+};
+
+// A candidate and its predicted time.
+struct Candidate {
+  Recipe recipe;
+  int64_t estimate_ns = 0;
+  int64_t time_ns = 0;          // 0 if it was not simulated
+  int64_t workspace_bytes = 0;  // likewise
+  std::string refused;          // the reason why it cannot be taken, if it was found late
+};
+
+struct Choice {
+  Recipe recipe;
+  int64_t time_ns = 0;    // predicted
+  int64_t serial_ns = 0;  // of the fastest serial candidate; 0 if none was simulated
+  // One line with figures: "auto takes ring in 4 chunks: predicted 212 us; next hierarchical 231;
+  // serial 290; machine cpu-tcp"; also names the requests that no plan can keep.
+  std::string why;
+  std::vector<Candidate> candidates;  // simulated ones, fastest first, and then refused ones
+};
+
+// Keeps every option that `asked` sets, if any plan can. Errors: those of ResolveOptions, and
+// RESOURCE_EXHAUSTED if no plan is within the limits.
+absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
+                              const PlanOptions& asked, const ChooseLimits& limits = {});
+
+}  // namespace agmm
