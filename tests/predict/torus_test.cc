@@ -45,7 +45,7 @@ std::string Wrapped(const Torus& torus) {
 TEST(Torus, HasTheAxesOfTheMeshIfNoneAreGiven) {
   const Torus torus = Placed(MeshOf({{"x", 4}, {"y", 3}}), 4, {});
   EXPECT_THAT(torus.axes, ElementsAre(TorusAxis{"x", 4, true}, TorusAxis{"y", 3, false}));
-  EXPECT_THAT(torus.coordinates[7], ElementsAre(2, 1));
+  EXPECT_THAT(torus.coordinates.at(7), ElementsAre(2, 1));
 }
 
 TEST(Torus, GivesMeshAxesTheNextPhysicalAxes) {
@@ -53,15 +53,15 @@ TEST(Torus, GivesMeshAxesTheNextPhysicalAxes) {
   const Torus torus = Placed(MeshOf({{"x", 16}, {"y", 4}}), 4, {.physical = "a=4,b=4,c=4"});
   EXPECT_EQ(torus.axes.size(), 3);
   // x = 9 is a = 2, b = 1.
-  EXPECT_THAT(torus.coordinates[9 * 4 + 3], ElementsAre(2, 1, 3));
+  EXPECT_THAT(torus.coordinates.at(9 * 4 + 3), ElementsAre(2, 1, 3));
 }
 
 TEST(Torus, PlacesMeshAxesAsTheMapSays) {
   const TorusText text{.physical = "a=2,b=4,c=3", .map = "y=ca,x=b"};
   const Torus torus = Placed(MeshOf({{"x", 4}, {"y", 6}}), 4, text);
   // y = 5 is c = 2, a = 1, because c is major.
-  EXPECT_THAT(torus.coordinates[3 * 6 + 5], ElementsAre(1, 3, 2));
-  EXPECT_THAT(torus.coordinates[1], ElementsAre(1, 0, 0));
+  EXPECT_THAT(torus.coordinates.at(3 * 6 + 5), ElementsAre(1, 3, 2));
+  EXPECT_THAT(torus.coordinates.at(1), ElementsAre(1, 0, 0));
 }
 
 TEST(Torus, GivesEachRankAPlaceOfItsOwn) {
@@ -77,7 +77,7 @@ TEST(Torus, ReadsNamesOfSeveralLetters) {
   const TorusText text{.physical = "a=2,ab=3,b=5", .map = "x=aba,y=b"};
   const Torus torus = Placed(MeshOf({{"x", 6}, {"y", 5}}), 4, text);
   // The longest name counts: x = 3 is ab = 1, a = 1.
-  EXPECT_THAT(torus.coordinates[3 * 5 + 4], ElementsAre(1, 1, 4));
+  EXPECT_THAT(torus.coordinates.at(3 * 5 + 4), ElementsAre(1, 1, 4));
 }
 
 TEST(Torus, WrapsAxesOfAMultiple) {
@@ -102,8 +102,8 @@ TEST(Torus, HasOneLinkBetweenTwoDevices) {
 
 TEST(Torus, NeedsNoPlaceForAxesOfOne) {
   const Mesh mesh = MeshOf({{"x", 1}, {"y", 4}});
-  EXPECT_THAT(Placed(mesh, 4, {.physical = "a=4,b=1"}).coordinates[3], ElementsAre(3, 0));
-  EXPECT_THAT(Placed(mesh, 4, {.physical = "a=1,b=4", .map = "y=b"}).coordinates[3],
+  EXPECT_THAT(Placed(mesh, 4, {.physical = "a=4,b=1"}).coordinates.at(3), ElementsAre(3, 0));
+  EXPECT_THAT(Placed(mesh, 4, {.physical = "a=1,b=4", .map = "y=b"}).coordinates.at(3),
               ElementsAre(0, 3));
 }
 
