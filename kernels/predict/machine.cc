@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "kernels/base/dtype.h"
@@ -22,6 +24,28 @@ absl::Status CheckCost(double value, const char* name) {
       absl::StrFormat("%s is %g, but a time is at least 0; give it such a value", name, value));
 }
 
+absl::Status CheckPairs(const Links& links, const std::string& name) {
+  for (size_t i = 0; i < links.pairs.size(); ++i) {
+    const PairRates& pair = links.pairs[i];
+    const std::string at = absl::StrFormat("%s.pairs[%d]", name, i);
+    if (pair.from < 0 || pair.to < 0 || pair.from == pair.to) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is from node %d to node %d, but a pair has two different nodes, counted from 0; "
+          "correct it",
+          at, pair.from, pair.to));
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (links.pairs[j].from != pair.from || links.pairs[j].to != pair.to) continue;
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s is from node %d to node %d, as pairs[%d] is; leave one out", at,
+                          pair.from, pair.to, j));
+    }
+    AGMM_RETURN_IF_ERROR(CheckRate(pair.one_way, (at + ".one_way_gb_per_s").c_str()));
+    AGMM_RETURN_IF_ERROR(CheckCost(pair.latency_ns, (at + ".latency_us").c_str()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckLinks(const Links& links, const std::string& name) {
   const LinkRates& rates = links.rates;
   AGMM_RETURN_IF_ERROR(CheckRate(rates.one_way, (name + ".one_way_gb_per_s").c_str()));
@@ -32,14 +56,55 @@ absl::Status CheckLinks(const Links& links, const std::string& name) {
                         "one_way_gb_per_s; leave it out for twice",
                         name, rates.two_way, rates.one_way, 2 * rates.one_way));
   }
-  for (const PairRates& pair : links.pairs) {
-    const std::string at = absl::StrFormat("%s.pairs from %d to %d", name, pair.from, pair.to);
-    if (pair.from < 0 || pair.to < 0 || pair.from == pair.to) {
+  return CheckPairs(links, name);
+}
+
+// Nodes, and devices outside a torus, have no pairs or axes that a path could use.
+absl::Status CheckWiring(const Machine& machine) {
+  for (const auto& [links, name] :
+       {std::pair{&machine.within, "within"}, {&machine.staged, "staged"}}) {
+    if (!links->pairs.empty()) {
       return absl::InvalidArgumentError(
-          absl::StrFormat("%s: a pair has two different nodes, counted from 0; correct it", at));
+          absl::StrFormat("%s.pairs[0] is between devices of a node, but only pairs of nodes have "
+                          "rates of their own; leave it out",
+                          name));
     }
-    AGMM_RETURN_IF_ERROR(CheckRate(pair.one_way, (at + ": one_way_gb_per_s").c_str()));
-    AGMM_RETURN_IF_ERROR(CheckCost(pair.latency_ns, (at + ": latency_us").c_str()));
+  }
+  for (const auto& [links, name] :
+       {std::pair{&machine.staged, "staged"}, {&machine.between, "between"}}) {
+    if (links->wiring == Wiring::kTorus && machine.within.wiring != Wiring::kTorus) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("%s.wiring is TORUS, but only all devices together form a torus; give "
+                          "SWITCH or PAIRWISE, "
+                          "or TORUS for within",
+                          name));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckGemm(const std::vector<GemmRate>& gemm) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
+    const GemmRate* smaller = nullptr;
+    for (size_t i = 0; i < gemm.size(); ++i) {
+      const GemmRate& one = gemm[i];
+      if (one.dtype != dtype) continue;
+      const std::string at = absl::StrFormat("device.gemm[%d]", i);
+      AGMM_RETURN_IF_ERROR(CheckRate(one.flops, (at + ".gflop").c_str()));
+      AGMM_RETURN_IF_ERROR(CheckRate(one.flops_per_ns, (at + ".gflop_per_s").c_str()));
+      const auto time = [](const GemmRate& rate) { return rate.flops / rate.flops_per_ns; };
+      if (smaller != nullptr && (one.flops <= smaller->flops || time(one) < time(*smaller))) {
+        return absl::InvalidArgumentError(absl::StrFormat(
+            "%s of %g Gflop in %s comes after one of %g Gflop or takes less time than it; order "
+            "products by size, and leave out a measurement that is faster than a smaller one",
+            at, one.flops * 1e-9, Name(dtype), smaller->flops * 1e-9));
+      }
+      smaller = &one;
+    }
+    if (smaller == nullptr) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("device.gemm has no rate for %s; give one for each dtype", Name(dtype)));
+    }
   }
   return absl::OkStatus();
 }
@@ -73,9 +138,20 @@ double PeakFlopsPerNs(const DeviceRates& device, DType dtype) {
 }
 
 absl::Status Validate(const Machine& machine) {
+  if (machine.devices_per_node < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("devices_per_node is %d, but a node has at least 1; give their number",
+                        machine.devices_per_node));
+  }
+  if (machine.wrap_multiple < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "wrap_multiple is %d, but a multiple is above 0; give 0 if no axis wraps around",
+        machine.wrap_multiple));
+  }
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.within, "within"));
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.staged, "staged"));
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.between, "between"));
+  AGMM_RETURN_IF_ERROR(CheckWiring(machine));
   const DeviceRates& device = machine.device;
   AGMM_RETURN_IF_ERROR(CheckRate(device.memory, "device.memory_gb_per_s"));
   for (const auto& [value, name] : {std::pair{device.multiply_ns, "device.multiply_us"},
@@ -88,29 +164,7 @@ absl::Status Validate(const Machine& machine) {
                                     {device.pack_ns_per_byte, "device.pack_ns_per_byte"}}) {
     AGMM_RETURN_IF_ERROR(CheckCost(value, name));
   }
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-    double last = 0;  // the time of the smaller product
-    double size = 0;
-    for (const GemmRate& one : device.gemm) {
-      if (one.dtype != dtype) continue;
-      AGMM_RETURN_IF_ERROR(CheckRate(one.flops, "device.gemm.gflop"));
-      AGMM_RETURN_IF_ERROR(CheckRate(one.flops_per_ns, "device.gemm.gflop_per_s"));
-      const double time = one.flops / one.flops_per_ns;
-      if (one.flops <= size || time < last) {
-        return absl::InvalidArgumentError(absl::StrFormat(
-            "device.gemm of %g Gflop in %s comes after one of %g Gflop or takes less time than it; "
-            "order products by size, and leave out a measurement that is faster than a smaller one",
-            one.flops * 1e-9, Name(dtype), size * 1e-9));
-      }
-      size = one.flops;
-      last = time;
-    }
-    if (size == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("device.gemm has no rate for %s; give one for each dtype", Name(dtype)));
-    }
-  }
-  return absl::OkStatus();
+  return CheckGemm(device.gemm);
 }
 
 }  // namespace agmm

@@ -82,7 +82,8 @@ double GemmNs(const DeviceRates& device, DType dtype, double flops);
 // Returns the highest of the dtype's rates.
 double PeakFlopsPerNs(const DeviceRates& device, DType dtype);
 
-// Errors: INVALID_ARGUMENT with the field, its value and its bound.
+// Errors: INVALID_ARGUMENT with the field, its value and its bound. Each begins with the path of
+// the field in the machine's message, such as "device.gemm[2].gflop".
 absl::Status Validate(const Machine& machine);
 
 }  // namespace agmm

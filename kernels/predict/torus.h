@@ -13,7 +13,9 @@ namespace agmm {
 struct TorusAxis {
   std::string name;
   int size = 1;
-  bool wraps = false;  // else a line
+  // Its two ends are neighbours; else it is a line. False for sizes of 1 and 2: two devices have
+  // one link, with both directions, and no second one that wraps.
+  bool wraps = false;
   bool operator==(const TorusAxis&) const = default;
 };
 
@@ -31,8 +33,9 @@ struct TorusText {
   std::string map;       // "x=ab,y=c", major first; empty: mesh axes take physical axes in order
 };
 
-// Places a mesh on the torus of `machine`. Errors: INVALID_ARGUMENT for an unknown axis, an axis
-// that is named twice or left out, and for a mesh axis whose size is not that of its physical axes.
+// Places a mesh on the torus of `machine`. Axes of size 1 may be left out of `map`. Errors:
+// INVALID_ARGUMENT for an unknown axis, an axis that is named twice or left out, and for a mesh
+// axis whose size is not that of its physical axes.
 absl::StatusOr<Torus> MakeTorus(const Mesh& mesh, const Machine& machine, const TorusText& text);
 
 }  // namespace agmm

@@ -18,23 +18,7 @@
 #include "kernels/schedule/text.h"
 
 namespace agmm {
-namespace {
 
-// One dimension of an operand, as written.
-struct ParsedDim {
-  Token name;
-  std::vector<int> axes;
-};
-
-struct ParsedOperand {
-  Token name;
-  ParsedDim rows, cols;
-  std::vector<int> open;
-  std::optional<DType> dtype;
-};
-
-// Cuts `subscript` into axis names of the mesh, long names first, with backtracking. Returns -1, or
-// on failure the furthest position that no axis name fits.
 int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>* axes) {
   std::vector<int> by_length(mesh.axes.size());
   std::iota(by_length.begin(), by_length.end(), 0);
@@ -56,6 +40,21 @@ int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>*
   };
   return cut(0) ? -1 : static_cast<int>(*dead.rbegin());
 }
+
+namespace {
+
+// One dimension of an operand, as written.
+struct ParsedDim {
+  Token name;
+  std::vector<int> axes;
+};
+
+struct ParsedOperand {
+  Token name;
+  ParsedDim rows, cols;
+  std::vector<int> open;
+  std::optional<DType> dtype;
+};
 
 // Reads the axes after a "_". `used`: by axis, true if the operand already names it.
 // Without a mesh, any word will do, and none is returned.

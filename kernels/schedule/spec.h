@@ -44,6 +44,10 @@ absl::StatusOr<ParsedSpec> ParseSpec(absl::string_view spec, const Mesh& mesh);
 absl::StatusOr<Problem> ParseProblem(absl::string_view spec, const Mesh& mesh, const Shape& shape,
                                      DType dtype);
 
+// Cuts `subscript` into axis names of the mesh, long names first, with backtracking. Returns -1, or
+// on failure the furthest position that no axis name fits.
+int ResolveAxes(const Mesh& mesh, absl::string_view subscript, std::vector<int>* axes);
+
 // True for letters and digits, a letter first, except the reserved name "workspace".
 bool IsOperandName(absl::string_view name);
 
