@@ -31,6 +31,8 @@ constexpr int kMostAlike = 3;
 // A smaller piece is mostly the cost of its message.
 constexpr int64_t kMinPieceBytes = 4 << 10;
 constexpr int kMostPieces = 32;
+// The most pieces of an operand that a rank gathers. More take long to plan and gain little.
+constexpr int kMostArrivals = 256;
 // Of candidates whose times differ by less, the one with the fewest steps is taken, because no
 // machine is known more exactly.
 constexpr double kAlike = 0.01;
@@ -58,13 +60,6 @@ int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
   dropped += asked.chunks > 1 && recipe.chunks != asked.chunks;
   dropped += asked.k_chunks > 1 && recipe.k_chunks != asked.k_chunks;
   return dropped;
-}
-
-double HopsOf(const Problem& problem, const Split& split) {
-  double hops = 0;
-  for (const Demand& demand : DemandsOf(problem, split).list)
-    if (demand.travels) hops += CountHops(demand);
-  return hops;
 }
 
 std::string Us(int64_t ns) {
@@ -95,7 +90,12 @@ class Chooser {
 
  private:
   absl::StatusOr<std::vector<Split>> SplitsToTry() const;
-  absl::Status AddFamilies(const Split& split);
+  // The most steps that a plan has, with a join at the beginning and at the end of each rank's
+  // epoch.
+  int64_t StepsOf(const Recipe& recipe) const {
+    return CostOf(problem_, platform_.topology, recipe).steps + 2 * int64_t{problem_.mesh.size()};
+  }
+  void AddFamilies(const Split& split);
   void AddFamily(const Split& split, const Algorithm& algorithm);
   // The numbers of pieces, along M or N and along K, in which a family is tried.
   std::vector<std::pair<int, int>> PiecesOf(const Family& family) const;
@@ -111,8 +111,8 @@ class Chooser {
   const ChooseLimits& limits_;
   Network network_;
   std::vector<std::unique_ptr<Family>> families_;
-  absl::Status refusal_;     // of the first algorithm that refused
-  double fewest_steps_ = 0;  // of the plans that have too many
+  absl::Status refusal_;      // of the first algorithm that refused
+  int64_t fewest_steps_ = 0;  // of the plans that have too many
 };
 
 absl::StatusOr<std::vector<Split>> Chooser::SplitsToTry() const {
@@ -135,8 +135,12 @@ absl::StatusOr<std::vector<Split>> Chooser::SplitsToTry() const {
     return key(x.first) < key(y.first);
   });
   std::vector<Split> splits;
+  std::vector<std::vector<Ranges>> works;  // splits that divide the work alike are one
   for (const auto& [bound, split] : bounds) {
     if (splits.size() == kMostSplits) break;
+    std::vector<Ranges> parts = WorkOf(problem_, split).parts;
+    if (absl::c_linear_search(works, parts)) continue;
+    works.push_back(std::move(parts));
     splits.push_back(split);
   }
   return splits;
@@ -154,6 +158,11 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
     if (refusal_.ok()) refusal_ = resolved.status();
     return;
   }
+  const int64_t steps = StepsOf(resolved->recipe);
+  if (steps > limits_.steps) {
+    fewest_steps_ = fewest_steps_ == 0 ? steps : std::min(fewest_steps_, steps);
+    return;
+  }
   auto family = std::make_unique<Family>();
   family->recipe = resolved->recipe;
   family->not_kept = resolved->why;
@@ -164,24 +173,15 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
   families_.push_back(std::move(family));
 }
 
-absl::Status Chooser::AddFamilies(const Split& split) {
-  const double hops = HopsOf(problem_, split);
-  if (hops > static_cast<double>(limits_.steps)) {
-    fewest_steps_ = fewest_steps_ == 0 ? hops : std::min(fewest_steps_, hops);
-    return absl::OkStatus();
-  }
-  if (asked_.algorithm != "auto") {
-    const Algorithm* const algorithm = FindAlgorithm(asked_.algorithm);
-    if (algorithm != nullptr) AddFamily(split, *algorithm);
-    return absl::OkStatus();
-  }
+void Chooser::AddFamilies(const Split& split) {
   for (const Algorithm& algorithm : Algorithms()) {
+    if (asked_.algorithm != "auto" && asked_.algorithm != algorithm.name) continue;
     AddFamily(split, algorithm);
     // All algorithms make the same plan if nothing travels.
     if (!families_.empty() && families_.back()->recipe.split == split && !families_.back()->travels)
       break;
+    if (!families_.empty() && limits_.out_of_time()) break;
   }
-  return absl::OkStatus();
 }
 
 std::vector<std::pair<int, int>> Chooser::PiecesOf(const Family& family) const {
@@ -217,12 +217,12 @@ std::vector<Open> Chooser::Select() const {
   });
   std::vector<Open> selected;
   std::map<const Family*, int> alike;
+  const int dropped = all.empty() ? 0 : all.front().family->dropped;
   const auto is_serial = [](const Open& one) {
     return one.candidate.recipe.algorithm->arrivals == Arrivals::kContiguous;
   };
   for (const Open& one : all) {
     const bool has_serial = absl::c_any_of(selected, is_serial);
-    // The last place is that of serial.
     const bool room = static_cast<int>(selected.size()) < kMostSimulated - (has_serial ? 0 : 1);
     if (is_serial(one) ? !has_serial : room && alike[one.family]++ < kMostAlike)
       selected.push_back(one);
@@ -233,9 +233,7 @@ std::vector<Open> Chooser::Select() const {
 void Chooser::Simulate(Open& open) const {
   Candidate& candidate = open.candidate;
   candidate.estimate_ns = static_cast<int64_t>(open.estimate_ns);
-  // Every rank may have a join at the beginning and at the end of an epoch.
-  const int64_t steps = CostOf(problem_, platform_.topology, candidate.recipe).steps +
-                        2 * int64_t{problem_.mesh.size()};
+  const int64_t steps = StepsOf(candidate.recipe);
   if (steps > limits_.steps) {
     candidate.refused = absl::StrFormat("has %d steps, more than %d", steps, limits_.steps);
     return;
@@ -278,7 +276,8 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
       if (one.candidate.time_ns > 0 && one.candidate.time_ns >= best.candidate.time_ns) continue;
       named.insert(recipe.algorithm->name);
       parts.push_back(absl::StrCat(NameOf(problem_, recipe, false), " ", one.candidate.refused));
-    } else if (!has_next && one.family->dropped == best.family->dropped) {
+    } else if (!has_next && one.family->dropped == best.family->dropped &&
+               one.candidate.time_ns >= best.candidate.time_ns) {
       has_next = true;
       parts.push_back(
           absl::StrCat("next ", NameOf(problem_, recipe, false), " ", Us(one.candidate.time_ns)));
@@ -302,12 +301,9 @@ Choice Chooser::Take(std::vector<Open> simulated) const {
   const Open* best = &simulated.front();
   for (const Open& one : simulated) {
     if (!one.candidate.refused.empty() || one.family->dropped > best->family->dropped) break;
-    const auto steps = [&](const Open& open) {
-      return CostOf(problem_, platform_.topology, open.candidate.recipe).steps;
-    };
     if (static_cast<double>(one.candidate.time_ns) <=
             static_cast<double>(simulated.front().candidate.time_ns) * (1 + kAlike) &&
-        steps(one) < steps(*best))
+        StepsOf(one.candidate.recipe) < StepsOf(best->candidate.recipe))
       best = &one;
   }
   Choice choice;
@@ -328,20 +324,24 @@ Choice Chooser::Take(std::vector<Open> simulated) const {
 
 absl::StatusOr<Choice> Chooser::Run() {
   AGMM_ASSIGN_OR_RETURN(const std::vector<Split> splits, SplitsToTry());
-  for (const Split& split : splits) AGMM_RETURN_IF_ERROR(AddFamilies(split));
+  for (const Split& split : splits) {
+    AddFamilies(split);
+    if (!families_.empty() && limits_.out_of_time()) break;
+  }
   if (families_.empty()) {
     if (fewest_steps_ == 0 && !refusal_.ok()) return refusal_;
     return absl::InvalidArgumentError(absl::StrFormat(
-        "every plan of %s has over %.0f steps, and at most %d can be planned; gather along a "
+        "every plan of %s has at least %d steps, and at most %d can be planned; gather along a "
         "smaller axis, or use a smaller mesh",
         ToString(problem_), fewest_steps_, limits_.steps));
   }
-  std::vector<Open> simulated;
+  std::vector<Open> simulated, selected = Select();
   bool any = false;
-  for (Open& open : Select()) {
+  const int dropped = selected.front().family->dropped;
+  for (Open& open : selected) {
     if (any && limits_.out_of_time()) break;
     Simulate(open);
-    any |= open.candidate.refused.empty();
+    any |= open.candidate.refused.empty() && open.family->dropped == dropped;
     simulated.push_back(std::move(open));
   }
   if (any) return Take(std::move(simulated));

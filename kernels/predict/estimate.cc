@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
 
@@ -57,6 +58,23 @@ RouteEstimate::RouteEstimate(const Problem& problem, const Platform& platform, c
   if (HasProduct(problem)) AddProduct(problem, demands);
 }
 
+// Hops are in an order in which a chunk arrives before it is sent on.
+double RouteEstimate::LatencyOf(const Movement& movement, Network* network) const {
+  const DeviceRates& device = platform_.machine.device;
+  absl::flat_hash_map<std::pair<int, Rank>, double> arrived;  // by chunk and rank
+  double latest = 0;
+  for (const Movement::ChunkHop& hop : movement.hops()) {
+    if (hop.from == hop.to) continue;
+    const auto sender = arrived.find({hop.chunk, hop.from});
+    const double at = (sender == arrived.end() ? 0 : sender->second) + device.signal_ns +
+                      device.step_ns + network->Between(hop.from, hop.to).latency_ns;
+    double& to = arrived[{hop.chunk, hop.to}];
+    to = std::max(to, at);
+    latest = std::max(latest, to);
+  }
+  return latest;
+}
+
 void RouteEstimate::AddPhases(const Problem& problem, const Demands& demands,
                               const Algorithm& algorithm, Network* network) {
   const DeviceRates& device = platform_.machine.device;
@@ -64,13 +82,13 @@ void RouteEstimate::AddPhases(const Problem& problem, const Demands& demands,
   for (const bool of_result : {false, true}) {
     Phase& phase = of_result ? results_ : inputs_;
     std::vector<double> busy, messages(ranks, 0);
-    double steps = 0, latency = 0;
+    double latency_ns = 0;
     for (const Demand& demand : demands.list) {
       if (!demand.travels || problem.Writes(demand.operand) != of_result) continue;
       const Movement movement(problem, platform_.topology, demand, algorithm);
       if (!movement.travels()) continue;
       phase.travels = true;
-      steps += movement.last_step();
+      latency_ns += LatencyOf(movement, network);
       const double size = static_cast<double>(SizeOf(DTypeOf(problem, demand)));
       for (const Movement::ChunkHop& hop : movement.hops()) {
         if (hop.from == hop.to) continue;
@@ -88,14 +106,13 @@ void RouteEstimate::AddPhases(const Problem& problem, const Demands& demands,
         } else if (path.by_cores && !hop.in_place) {
           busy[network->Cores(hop.from)] += bytes * device.copy_ns_per_byte;
         }
-        latency = std::max(latency, path.latency_ns);
       }
     }
     for (Resource resource = 0; resource < static_cast<int>(busy.size()); ++resource) {
       double& most = resource < 2 * ranks && resource % 2 == 0 ? phase.cores_ns : phase.busiest_ns;
       most = std::max(most, busy[resource]);
     }
-    phase.fixed_ns = steps * (latency + device.signal_ns + device.step_ns);
+    phase.fixed_ns = latency_ns;
     for (const double ns : messages) phase.message_ns = std::max(phase.message_ns, ns);
   }
   const Demand& largest = LargestDemand(problem, demands);
@@ -159,8 +176,7 @@ double RouteEstimate::ComputeNs(int chunks, int k_chunks) const {
 double RouteEstimate::TimeNs(int chunks, int k_chunks) const {
   const double pieces = static_cast<double>(chunks) * k_chunks;
   const auto comm = [&](const Phase& phase) {
-    return std::max(phase.busiest_ns, phase.cores_ns + phase.message_ns * pieces) +
-           phase.fixed_ns / (contiguous_ ? 1 : pieces) +
+    return std::max(phase.busiest_ns, phase.cores_ns + phase.message_ns * pieces) + phase.fixed_ns +
            (phase.travels ? platform_.machine.device.signal_ns * pieces : 0);
   };
   const double in = comm(inputs_), out = comm(results_), compute = ComputeNs(chunks, k_chunks);

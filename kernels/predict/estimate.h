@@ -8,6 +8,7 @@
 #include "kernels/predict/platform.h"
 #include "kernels/schedule/demand.h"
 #include "kernels/schedule/index.h"
+#include "kernels/schedule/movement.h"
 #include "kernels/schedule/plan.h"
 
 namespace agmm {
@@ -33,6 +34,8 @@ class RouteEstimate {
   // no input travels.
   int64_t length() const { return length_; }
   int64_t shard_bytes() const { return shard_bytes_; }
+  // The shards of the largest input that a rank multiplies.
+  int group() const { return group_; }
   // Ranks lack whole slices of K of an input.
   bool along_k() const { return along_k_; }
   bool inputs_travel() const { return inputs_.travels; }
@@ -51,6 +54,8 @@ class RouteEstimate {
     double fixed_ns = 0;    // latencies and signals of the longest route
     double message_ns = 0;  // of a rank's cores, fixed costs of its messages
   };
+  // The time until the last chunk has arrived, if bytes took none.
+  double LatencyOf(const Movement& movement, Network* network) const;
   void AddPhases(const Problem& problem, const Demands& demands, const Algorithm& algorithm,
                  Network* network);
   void AddProduct(const Problem& problem, const Demands& demands);

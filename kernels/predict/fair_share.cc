@@ -33,6 +33,7 @@ void FairShare::MarkDirty(Resource resource) {
 }
 
 void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
+  if (now > now_) Rebalance();
   now_ = now;
   int index = static_cast<int>(activities_.size());
   if (free_.empty()) {
@@ -89,28 +90,28 @@ const std::vector<int>& FairShare::End(int64_t now) {
   return ended_;
 }
 
-double FairShare::RateWithout(const Activity& activity, Resource resource) const {
-  double rate = kUnlimited;
-  for (const Usage& usage : activity.usages) {
-    if (usage.resource != resource) rate = std::min(rate, level_[usage.resource] / usage.ns);
-  }
-  return rate;
-}
-
 double FairShare::LevelOf(Resource resource) {
   demands_.clear();
-  for (const int index : users_[resource]) {
+  const std::vector<int>& users = users_[resource];
+  double left = 1, fair = users.empty() ? 1 : 1 / static_cast<double>(users.size());
+  bool all_more = true;  // each would use more than an equal part
+  for (const int index : users) {
     const Activity& activity = activities_[index];
+    double ns = 0, rate = kUnlimited;
     for (const Usage& usage : activity.usages) {
-      if (usage.resource != resource) continue;
-      const double rate = RateWithout(activity, resource);
-      demands_.push_back(std::min(1.0, rate * usage.ns));
+      if (usage.resource == resource) {
+        ns = usage.ns;
+      } else {
+        rate = std::min(rate, level_[usage.resource] / usage.ns);
+      }
     }
+    demands_.push_back(std::min(1.0, rate * ns));
+    all_more &= demands_.back() > fair;
   }
+  if (all_more) return fair;
   std::sort(demands_.begin(), demands_.end());
-  double left = 1;
   for (size_t i = 0; i < demands_.size(); ++i) {
-    const double fair = left / static_cast<double>(demands_.size() - i);
+    fair = left / static_cast<double>(demands_.size() - i);
     if (demands_[i] > fair) return fair;
     left -= demands_[i];
   }
@@ -119,7 +120,9 @@ double FairShare::LevelOf(Resource resource) {
 
 void FairShare::SetRate(int index) {
   Activity& activity = activities_[index];
-  const double rate = RateWithout(activity, /*resource=*/-1);
+  double rate = kUnlimited;
+  for (const Usage& usage : activity.usages)
+    rate = std::min(rate, level_[usage.resource] / usage.ns);
   if (std::abs(rate - activity.rate) <= kPrecision * rate) return;
   activity.left -= activity.rate * static_cast<double>(now_ - activity.since);
   activity.left = std::max(0.0, activity.left);

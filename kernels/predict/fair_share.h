@@ -21,8 +21,7 @@ class FairShare {
   // Begins an activity. `tag`: returned at its end. `usages`: with distinct resources, all above 0,
   // at least one; valid until the activity ends.
   void Begin(int64_t now, int tag, absl::Span<const Usage> usages);
-  // The time at which the next activity ends; nothing if there is none. Activities that begin later
-  // can only delay it.
+  // The time at which the next activity ends if none begins before; nothing if there is none.
   std::optional<int64_t> NextEnd();
   // Removes the activities that end at `now`, and returns their tags in the order in which they
   // began.
@@ -53,8 +52,6 @@ class FairShare {
   void Rebalance();
   // Returns the highest part of a resource that one activity may use.
   double LevelOf(Resource resource);
-  // Returns the parts per ns that the activity's resources allow, all but one of them.
-  double RateWithout(const Activity& activity, Resource resource) const;
   void SetRate(int activity);
 
   int64_t now_ = 0;

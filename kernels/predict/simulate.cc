@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
@@ -71,6 +72,10 @@ class Simulator {
   int RunOf(int node, int epoch) const { return epoch * order_.nodes() + node; }
   int NodeOf(int run) const { return run % order_.nodes(); }
   int EpochOf(int run) const { return run / order_.nodes(); }
+  // The multiply that carries a transfer.
+  int CarrierOf(int node) const {
+    return EnvironmentOf(order_.RankOf(node)) + 1 + std::get<Transfer>(StepOf(node).op).carrier;
+  }
   int EnvironmentOf(Rank rank) const { return order_.NodeOf({rank, kEnvironment}).index; }
 
   // The ways in which a run may open gates: its end, or one of the arrivals.
@@ -82,7 +87,7 @@ class Simulator {
 
   void AddSteps(int64_t begin, Simulation* result) const;
   void AddResources(Simulation* result) const;
-  void AddChain(Rank slowest, int64_t begin, Simulation* result) const;
+  void AddChain(Rank slowest, Simulation* result) const;
   std::string ChainText(int run, int next, int64_t time) const;
   // The last run of a rank's epoch, as its environment sees it.
   int LastOf(Rank rank, int epoch) const;
@@ -105,6 +110,8 @@ class Simulator {
   std::vector<Waiter> waiters_;
 
   std::vector<Run> runs_;
+  // By run of a multiply: the activities of transfers that it carries, which wait for its end.
+  absl::flat_hash_map<int, std::vector<const NodeActivity*>> held_;
   int ended_ = 0;
   using Start_ = std::pair<int64_t, int>;  // time and run
   std::priority_queue<Start_, std::vector<Start_>, std::greater<Start_>> starts_;
@@ -226,6 +233,14 @@ void Simulator::Start(int index, int64_t now) {
 
 void Simulator::EndActivity(int index, const NodeActivity& activity, int64_t now) {
   Run& run = runs_[index];
+  if (is_carried_[activity.node]) {
+    // The last tiles leave when the multiply that loads them ends.
+    const int carrier = RunOf(CarrierOf(activity.node), EpochOf(index));
+    if (runs_[carrier].left > 0) {
+      held_[carrier].push_back(&activity);
+      return;
+    }
+  }
   run.arrived = std::max(run.arrived, now);
   if (activity.to >= 0) {
     const int64_t arrived = now + Rounded(activity.latency_ns);
@@ -243,6 +258,12 @@ void Simulator::EndRun(int index, int64_t now) {
   run.arrived = std::max(run.arrived, now);
   ++ended_;
   Open(index, NodeOf(index), now);
+  const auto held = held_.find(index);
+  if (held == held_.end()) return;
+  const std::vector<const NodeActivity*> activities = std::move(held->second);
+  held_.erase(held);
+  for (const NodeActivity* activity : activities)
+    EndActivity(RunOf(activity->node, EpochOf(index)), *activity, now);
 }
 
 absl::Status Simulator::Execute() {
@@ -332,6 +353,8 @@ std::string Simulator::ChainText(int index, int next, int64_t time) const {
   const Rank rank = order_.RankOf(node);
   const auto name = [&](Rank one) { return absl::StrCat("rank ", problem_.mesh.ranks[one]); };
   const std::string us = absl::StrFormat("%.3g us", static_cast<double>(time) * 1e-3);
+  if (order_.IsEnvironment(node))
+    return absl::StrFormat("%s, %s: its epoch begins", name(rank), us);
   const auto* transfer = std::get_if<Transfer>(&StepOf(node).op);
   if (next >= 0 && transfer != nullptr && order_.RankOf(NodeOf(next)) != rank) {
     return absl::StrFormat("%s waits %s for %s from %s", name(order_.RankOf(NodeOf(next))), us,
@@ -340,19 +363,22 @@ std::string Simulator::ChainText(int index, int next, int64_t time) const {
   return absl::StrFormat("%s, %s: %s", name(rank), us, Describe(problem_, StepOf(node)));
 }
 
-void Simulator::AddChain(Rank slowest, int64_t begin, Simulation* result) const {
+void Simulator::AddChain(Rank slowest, Simulation* result) const {
+  const int64_t begin = runs_[RunOf(EnvironmentOf(slowest), kEpochs - 1)].end;
   int next = -1;
   int index = LastOf(slowest, kEpochs - 1);
   int64_t until = runs_[index].end;
-  while (index >= 0 && EpochOf(index) == kEpochs - 1 && !order_.IsEnvironment(NodeOf(index))) {
+  // May lead through the environments of other ranks, and through the epoch before.
+  while (index >= 0 && until > begin) {
     const Run& run = runs_[index];
-    const int64_t since = std::max(begin, run.cause < 0 ? begin : run.ready);
+    const int64_t since = run.cause < 0 ? begin : std::clamp(run.ready, begin, until);
     if (until > since) {
-      const bool waits = next >= 0 && order_.RankOf(NodeOf(next)) != order_.RankOf(NodeOf(index));
-      result->chain.push_back({order_.RankOf(NodeOf(index)), step_[NodeOf(index)], since - begin,
-                               until - begin, waits, ChainText(index, next, until - since)});
+      const Rank rank = order_.RankOf(NodeOf(index));
+      const bool waits = next >= 0 && order_.RankOf(NodeOf(next)) != rank;
+      result->chain.push_back({rank, step_[NodeOf(index)], since - begin, until - begin, waits,
+                               ChainText(index, next, until - since)});
     }
-    until = std::min(until, since);
+    until = since;
     next = index;
     index = run.cause;
   }
@@ -374,7 +400,10 @@ Simulation Simulator::Result() const {
   }
   AddSteps(begin, &result);
   AddResources(&result);
-  AddChain(slowest, begin, &result);
+  // Work that ranks have done ahead, in the epoch before, is no gain in the long run.
+  if (!result.resources.empty())
+    result.time_ns = std::max(result.time_ns, result.resources.front().busy_ns);
+  AddChain(slowest, &result);
   return result;
 }
 

@@ -32,11 +32,11 @@ struct RankUse {
   int64_t multiply_ns = 0;           // time in which one of its multiplies runs
 };
 
-// A part of the longest chain of steps that makes up the time: a step that ran, or the wait for
-// one.
+// A part of the longest chain of steps, which makes up the epoch of the slowest rank without a gap:
+// a step that ran, or the wait for one. Times are ns since that rank's epoch began.
 struct ChainPart {
   Rank rank = 0;
-  int step = 0;
+  int step = 0;  // kEnvironment if the rank had not begun its epoch
   int64_t begin_ns = 0, end_ns = 0;
   bool waits = false;  // the rank waits for the slot that this step raises at it
   std::string text;    // "rank 3 waits for rows 2048:4096 of A"

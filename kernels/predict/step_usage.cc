@@ -67,7 +67,7 @@ void StepUsage::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* 
     AddPath(from, to, bytes, &activity);
     const Path& path = network_.Between(from, to);
     if (path.by_cores) AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
-    activity.latency_ns = path.latency_ns;
+    if (to != rank) activity.latency_ns = path.latency_ns;
   }
 }
 

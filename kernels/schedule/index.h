@@ -112,6 +112,7 @@ struct Ranges {
 
   const Range& Of(Dim dim) const { return dim == Dim::kM ? m : dim == Dim::kN ? n : k; }
   bool empty() const { return m.empty() || n.empty() || k.empty(); }
+  bool operator==(const Ranges&) const = default;
 };
 
 // The block of an operand that has these ranges.
