@@ -139,6 +139,8 @@ void AddFigures(const v1::Job& job, Fields* fields) {
            job.repeat_count() > 1 ? " an epoch, slowest rank, median after the first"
                                   : " an epoch, slowest rank",
            "not known: no rank reported its time");
+  if (job.predicted_us() > 0)
+    fields->Add("predicted", absl::StrFormat("%.3f ms", job.predicted_us() / 1000));
   if (job.options().transfers_only() || !Multiplies(job)) {
     fields->Add("moved", Moved(figures));
     return;

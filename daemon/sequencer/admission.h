@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,7 @@
 #include "agmm/v1/job.pb.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/members.h"
+#include "kernels/predict/machine.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 
@@ -28,7 +30,9 @@ struct Binding {
 struct JobSpec {
   Problem problem;
   Topology topology;
-  PlanOptions options;            // as asked
+  PlanOptions options;  // as asked
+  // Predicts the times from which open options are chosen; null: they get defaults.
+  std::shared_ptr<const Machine> machine;
   std::string problem_key;        // the problem and its ranks
   std::string plan_key;           // jobs with the same key share a plan
   std::vector<Binding> bindings;  // by operand

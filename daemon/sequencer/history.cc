@@ -20,6 +20,22 @@ constexpr size_t kMaxEnded = 1000;
 // At this size a page of a list is full: half of the bytes that a message can carry.
 constexpr size_t kFullPageBytes = 4 << 20;
 
+// A job that takes more than this many times its prediction is called slow.
+constexpr double kSlow = 2;
+
+// A first epoch packs operands and warms caches, so it is not compared.
+bool IsSlow(const Job& job) {
+  const double predicted_us = job.record.predicted_us();
+  return job.warm && predicted_us > 0 && job.record.figures().time_us() > kSlow * predicted_us;
+}
+
+std::string SlowText(const v1::Job& record) {
+  return absl::StrFormat(
+      "done, but T is %s, over twice the predicted %s; if the world has changed, measure "
+      "it again",
+      FormatMicros(record.figures().time_us()), FormatMicros(record.predicted_us()));
+}
+
 // Returns the part of a request that must be equal for its id to name the same job.
 std::string BodyOf(v1::SubmitJobRequest request) {
   request.clear_session_id();
@@ -75,6 +91,7 @@ History::History(const Members* members, Loop* loop, const Clock* clock, Metrics
       succeeded_(metrics->counter("jobs_succeeded_total")),
       failed_(metrics->counter("jobs_failed_total")),
       cancelled_(metrics->counter("jobs_cancelled_total")),
+      slow_(metrics->counter("jobs_slower_than_predicted_total")),
       log_(loop, clock),
       requests_(clock) {}
 
@@ -269,10 +286,15 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
    : state == v1::Job::STATE_FAILED  ? failed_
                                      : cancelled_)
       ->Add();
+  const bool slow = state == v1::Job::STATE_SUCCEEDED && IsSlow(*job);
+  if (slow) slow_->Add();
   log_.OnEnd(*job, state, error);
   ended_.push_back(job->id);
   KeepReports(job);
-  AddEvent(job, state, error.ok() ? "done" : std::string(error.message()));
+  AddEvent(job, state,
+           slow         ? SlowText(job->record)
+           : error.ok() ? "done"
+                        : std::string(error.message()));
   if (journal_ == nullptr || !journal_->HasRoom(error.ok(), clock_->Nanos())) return;
   v1::Job ended = Summary(&job->record, /*in_list=*/false);
   *ended.mutable_events() = job->record.events();

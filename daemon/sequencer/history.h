@@ -87,6 +87,7 @@ class History {
   Metrics::Counter* const succeeded_;
   Metrics::Counter* const failed_;
   Metrics::Counter* const cancelled_;
+  Metrics::Counter* const slow_;
   JobLog log_;
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;

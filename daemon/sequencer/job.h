@@ -108,6 +108,7 @@ inline void RecordPlan(Job* job) {
   const Planned& planned = job->plan->planned;
   *record.mutable_options() = ToProto(planned.options);
   record.set_explanation(planned.resolved.why);
+  record.set_predicted_us(planned.predicted_us);
   record.set_plan_hash(planned.hash);
   record.set_schedule(planned.schedule);
   record.clear_device_paths();

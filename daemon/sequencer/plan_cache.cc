@@ -71,8 +71,8 @@ PreparedPlan* PlanCache::Make(const JobSpec& job) {
   by_key_[plan->key] = plan;
   plans_[plan->id] = std::move(made);
   cached_->Add(1);
-  planners_.small->Post(
-      [this, id = plan->id, job, forgotten = forgotten_] { Begin(id, job, forgotten); });
+  (ChoosesLong(job) ? planners_.large : planners_.small)
+      ->Post([this, id = plan->id, job, forgotten = forgotten_] { Begin(id, job, forgotten); });
   return plan;
 }
 
@@ -81,7 +81,8 @@ void PlanCache::Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotte
     absl::SleepFor(absl::Milliseconds(1));
   if (*forgotten) return;
   Planned planned = BeginPlan(job);
-  if (!planned.status.ok() || !planned.large) return Finish(id, job, std::move(planned), forgotten);
+  if (!planned.status.ok() || !planned.large || ChoosesLong(job))
+    return Finish(id, job, std::move(planned), forgotten);
   planners_.large->Post([this, id, job, forgotten, planned = std::move(planned)] {
     Finish(id, job, planned, forgotten);
   });

@@ -90,8 +90,8 @@ class PlanCache {
   using Forgotten = std::shared_ptr<std::atomic<bool>>;
 
   PreparedPlan* Make(const JobSpec& job);
-  // Called on a planner's thread: the small planner begins all plans, and finishes all but the
-  // large ones.
+  // Called on a planner's thread: the small planner begins all plans but those whose choice takes
+  // long, and finishes all but the large ones.
   void Begin(uint64_t id, const JobSpec& job, const Forgotten& forgotten);
   void Finish(uint64_t id, const JobSpec& job, Planned planned, const Forgotten& forgotten);
   // On the loop.

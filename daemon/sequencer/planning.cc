@@ -1,12 +1,15 @@
 #include "daemon/sequencer/planning.h"
 
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
+#include "kernels/predict/choose.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/verify.h"
 
@@ -15,6 +18,10 @@ namespace {
 
 // Planning and proving more steps than this takes longer than some hundredths of a second.
 constexpr int64_t kLargeSteps = 1500;
+
+// The most ranks of a job whose choice is short.
+constexpr int kFewRanks = 8;
+constexpr absl::Duration kShortChoice = absl::Milliseconds(50), kLongChoice = absl::Seconds(1);
 
 // Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) {
@@ -32,8 +39,27 @@ absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) 
            : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
 }
 
+// Chooses by prediction, within the time that a submitted job may wait for it.
+absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
+  const auto begin = std::chrono::steady_clock::now();
+  const absl::Duration most = ChoosesLong(job) ? kLongChoice : kShortChoice;
+  ChooseLimits limits;
+  limits.out_of_time = [&] {
+    return absl::FromChrono(std::chrono::steady_clock::now() - begin) > most;
+  };
+  AGMM_ASSIGN_OR_RETURN(Choice choice,
+                        Choose(job.problem, {*job.machine, job.topology, {}}, job.options, limits));
+  planned.resolved = {std::move(choice.recipe), std::move(choice.why)};
+  planned.predicted_us = static_cast<double>(choice.time_ns) * 1e-3;
+  return absl::OkStatus();
+}
+
 absl::Status Begin(const JobSpec& job, Planned& planned) {
-  AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
+  if (job.machine != nullptr) {
+    AGMM_RETURN_IF_ERROR(ChooseOptions(job, planned));
+  } else {
+    AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
+  }
   const Recipe& recipe = planned.resolved.recipe;
   planned.options = OptionsOf(job.problem, recipe);
   const int64_t steps = CostOf(job.problem, job.topology, recipe).steps;
@@ -66,6 +92,10 @@ std::string NameOf(const JobSpec& job) {
 }
 
 }  // namespace
+
+bool ChoosesLong(const JobSpec& job) {
+  return job.machine != nullptr && job.problem.mesh.size() > kFewRanks;
+}
 
 Planned BeginPlan(const JobSpec& job) {
   Planned planned;

@@ -1,5 +1,5 @@
 // Plans a job outside the control thread: first chooses its open options, then makes the schedule
-// and its proof. Pure.
+// and its proof. Without state; the clock only bounds the choice.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,22 @@ namespace agmm {
 struct Planned {
   absl::Status status;
   ResolvedOptions resolved;
-  PlanOptions options;   // OptionsOf(resolved.recipe), for the records of jobs
-  bool large = false;    // planning and proving take long
-  std::string hash;      // of the schedule, like the rest
-  std::string schedule;  // Schedule::algorithm
+  PlanOptions options;      // OptionsOf(resolved.recipe), for the records of jobs
+  double predicted_us = 0;  // T of the plan; 0: unknown
+  bool large = false;       // planning and proving take long
+  std::string hash;         // of the schedule, like the rest
+  std::string schedule;     // Schedule::algorithm
   int64_t workspace_bytes = 0;
   ScheduleFacts facts;
 };
 
-// Resolves the options, which takes milliseconds, a tenth of a second for 256 ranks, or two tenths
-// for 1,024 ranks on one axis, whose plans are too large. `status`: the errors of ResolveOptions;
-// INVALID_ARGUMENT for a schedule that is too large to be proved.
+// Returns true if the choice of the job's options takes long: up to a second.
+bool ChoosesLong(const JobSpec& job);
+
+// Resolves the options. A choice takes at most some 50 ms for up to 8 ranks and a second for more,
+// and then one more candidate: then the best of those simulated so far is taken. `status`: the
+// errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too large to be
+// proved.
 Planned BeginPlan(const JobSpec& job);
 // Plans and proves after BeginPlan succeeded, which takes up to a few seconds for the largest
 // meshes. `status`: INTERNAL for a schedule that does not verify.

@@ -52,6 +52,7 @@ Scheduler::Scheduler(const Parts& parts)
       placement_(parts.placement),
       catalog_(parts.catalog),
       transport_(parts.transport),
+      machine_(parts.machine),
       workspaces_(parts.placement, parts.metrics),
       plans_(parts.members, &workspaces_, parts.loop, parts.planners, parts.plan_cache_bytes,
              parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
@@ -186,6 +187,10 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   auto owned = std::make_unique<Job>();
   JobSpec& spec = owned->spec;
   AGMM_ASSIGN_OR_RETURN(spec, Admit(request, *members_, *catalog_, will_be_written));
+  if (machine_ && (spec.machine = machine_()) != nullptr) {
+    // Another machine may have another choice.
+    absl::StrAppend(&spec.plan_key, " machine ", spec.machine->name, " ", spec.machine->version);
+  }
   PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
   owned->plan = plan;
   if (const absl::Status made = MakeResults(ctx, request.session_id(), &spec); !made.ok()) {

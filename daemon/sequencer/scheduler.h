@@ -38,6 +38,8 @@ class Scheduler : public WorldListener {
     Catalog* catalog = nullptr;
     Metrics* metrics = nullptr;
     std::string transport;  // the transport between nodes, for the jobs' records
+    // The machine by which plans are chosen now; none: open options get defaults.
+    std::function<std::shared_ptr<const Machine>()> machine;
     // Time within which a node must report the end of a cancelled launch before the sequencer drops
     // it.
     absl::Duration drain_limit = absl::Seconds(10);
@@ -118,6 +120,7 @@ class Scheduler : public WorldListener {
   Placement* const placement_;
   Catalog* const catalog_;
   const std::string transport_;
+  const std::function<std::shared_ptr<const Machine>()> machine_;
   WorkspacePool workspaces_;
   PlanCache plans_;
   scheduler::History history_;

@@ -33,7 +33,7 @@ constexpr int64_t kMinPieceBytes = 4 << 10;
 constexpr int kMostPieces = 32;
 // The most pieces of an operand that a rank gathers. More take long to plan and gain little.
 constexpr int kMostArrivals = 256;
-// Of candidates whose times differ by less, the one with the fewest steps is taken, because no
+// If the times of candidates differ by less, the one with the fewest steps is taken, because no
 // machine is known more exactly.
 constexpr double kAlike = 0.01;
 
@@ -147,6 +147,18 @@ absl::StatusOr<std::vector<Split>> Chooser::SplitsToTry() const {
 }
 
 void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
+  // Counted first, because the rest may take seconds for a plan that is too large.
+  Recipe counted;
+  counted.algorithm = &algorithm;
+  counted.split = split;
+  counted.chunks = std::max(asked_.chunks, 1);
+  counted.k_chunks = std::max(asked_.k_chunks, 1);
+  if (algorithm.arrivals == Arrivals::kContiguous) counted.chunks = counted.k_chunks = 1;
+  counted.partials = asked_.partials;
+  if (const int64_t steps = StepsOf(counted); steps > limits_.steps) {
+    fewest_steps_ = fewest_steps_ == 0 ? steps : std::min(fewest_steps_, steps);
+    return;
+  }
   PlanOptions options = asked_;
   options.algorithm = algorithm.name;
   options.split = HasProduct(problem_) ? SplitText(problem_, split) : "";
@@ -156,11 +168,6 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
       ResolveOptions(problem_, platform_.topology, options);
   if (!resolved.ok()) {
     if (refusal_.ok()) refusal_ = resolved.status();
-    return;
-  }
-  const int64_t steps = StepsOf(resolved->recipe);
-  if (steps > limits_.steps) {
-    fewest_steps_ = fewest_steps_ == 0 ? steps : std::min(fewest_steps_, steps);
     return;
   }
   auto family = std::make_unique<Family>();
@@ -174,6 +181,14 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
 }
 
 void Chooser::AddFamilies(const Split& split) {
+  double hops = 0;  // each is a step, or is read in place by one
+  for (const Demand& demand : DemandsOf(problem_, split).list)
+    if (demand.travels) hops += CountHops(demand);
+  if (hops > static_cast<double>(limits_.steps)) {
+    const auto steps = static_cast<int64_t>(std::min(hops, 9e18));
+    fewest_steps_ = fewest_steps_ == 0 ? steps : std::min(fewest_steps_, steps);
+    return;
+  }
   for (const Algorithm& algorithm : Algorithms()) {
     if (asked_.algorithm != "auto" && asked_.algorithm != algorithm.name) continue;
     AddFamily(split, algorithm);

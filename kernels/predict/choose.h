@@ -19,7 +19,7 @@ inline constexpr int kMostSimulated = 12;
 struct ChooseLimits {
   int64_t workspace_bytes = kMaxWorkspaceBytes;  // the most that a plan may use on a rank
   int64_t steps = kMaxPlanSteps;                 // of a plan, joins included
-  // Returns true once the best candidate so far is to be taken. At least one is simulated.
+  // Returns true once the best candidate so far must be taken. At least one is simulated.
   std::function<bool()> out_of_time = [] { return false; };
 };
 

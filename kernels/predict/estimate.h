@@ -67,7 +67,7 @@ class RouteEstimate {
   Phase inputs_, results_;
   int64_t length_ = 1, shard_bytes_ = 0;
   bool along_k_ = false;
-  // Of the rank that computes most.
+  // The rank that computes most.
   double flops_ = 0, gathered_bytes_ = 0, stationary_bytes_ = 0, made_bytes_ = 0, packed_bytes_ = 0;
   DType dtype_ = DType::kF32;
   int group_ = 1;  // shards of the largest input that a rank multiplies

@@ -400,7 +400,7 @@ Simulation Simulator::Result() const {
   }
   AddSteps(begin, &result);
   AddResources(&result);
-  // Work that ranks have done ahead, in the epoch before, is no gain in the long run.
+  // Work that ranks have done ahead, in the epoch before, gains nothing in the long run.
   if (!result.resources.empty())
     result.time_ns = std::max(result.time_ns, result.resources.front().busy_ns);
   AddChain(slowest, &result);

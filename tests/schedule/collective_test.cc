@@ -173,8 +173,7 @@ TEST(Collectives, RoundedTermsTakeTwoRounds) {
 // The shape of the steps on one node: no rank copies what another one can read.
 TEST(Collectives, OnOneNodeASumReadsItsTermsInPlace) {
   const Problem problem = MakeProblem(4, {64, 32, 0}, DType::kBF16, "A[M, K]{U_x} -> B[M_x, K]");
-  const Schedule schedule = Proved(problem, MakeTopology(4, 1), {});
-  EXPECT_EQ(schedule.algorithm, "peer");
+  const Schedule schedule = Proved(problem, MakeTopology(4, 1), Asking("peer"));
   EXPECT_EQ(schedule.workspace_bytes, 0);
   for (Rank rank = 0; rank < 4; ++rank) {
     int reductions = 0;
@@ -346,8 +345,7 @@ TEST(OpenSums, AnInputIsClosedWhereItIsNeeded) {
 TEST(OpenSums, OnOneNodeAnInputIsClosedWithoutACopy) {
   const Problem problem =
       MakeProblem(4, {16, 24, 32}, DType::kBF16, "A[M, K]{U_x} * B[K, N_x] -> C[M, N_x]");
-  const Schedule schedule = Proved(problem, MakeTopology(4, 1), {});
-  EXPECT_EQ(schedule.algorithm, "peer");
+  const Schedule schedule = Proved(problem, MakeTopology(4, 1), Asking("peer"));
   for (const std::vector<Step>& steps : schedule.ranks)
     for (const Step& step : steps) EXPECT_FALSE(std::holds_alternative<Transfer>(step.op));
 }

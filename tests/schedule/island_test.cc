@@ -46,15 +46,6 @@ TEST(Islands, PeerAcrossTwoIsRefusedByTheNamesOfTheRanks) {
             "which exchange blocks, are in islands 0 and 1 of node 0; use ring or direct");
 }
 
-TEST(Islands, AutoDoesNotTakePeerAcrossTwo) {
-  const Problem problem = MakeProblem(4, {4096, 4096, 4096}, DType::kBF16);
-  EXPECT_EQ(ResolveOptions(problem, {{0, 0, 0, 0}}, {}).value().recipe.algorithm->name, "peer");
-  const ResolvedOptions across = ResolveOptions(problem, {{0, 0, 0, 0}, {0, 0, 1, 1}}, {}).value();
-  EXPECT_EQ(across.recipe.algorithm->name, "ring");
-  EXPECT_THAT(across.why,
-              HasSubstr("share a node, but not all of them can load each other's memory"));
-}
-
 // Gathers along x, and rank r is (x, y) = (r / 2, r % 2).
 TEST(Islands, AGatherWithinOneIslandReadsInPlace) {
   const Problem problem = OnMesh("x=2,y=2", "A[M_x, K] * B[K, N_xy] -> C[M, N_xy]");

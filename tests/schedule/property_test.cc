@@ -150,17 +150,12 @@ TEST(Peer, IsRefusedInOneLineWhereAGroupIsOnTwoNodes) {
   }
 }
 
-TEST(Peer, IsChosenByAutoWithinNodesWithWholeShards) {
+TEST(Peer, KeepsTheRequestedPieces) {
   const Problem problem = TwoAxes(kWithinNodes, {960, 384, 4096}).value();
-  const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 0, 0, "N=tp"});
+  const auto resolved = ResolveOptions(problem, MakeTopology(6, 2), {"peer", 3, 0, "N=tp"});
   ASSERT_TRUE(resolved.ok()) << resolved.status();
-  EXPECT_EQ(OptionsOf(problem, resolved->recipe), (PlanOptions{"peer", 1, 1, "N=tp"}));
-  EXPECT_EQ(
-      resolved->why,
-      "auto takes peer: ranks that exchange blocks share a node, and read each other's shards "
-      "in place");
-  const auto in_pieces = ResolveOptions(problem, MakeTopology(6, 2), {"auto", 3, 0, "N=tp"});
-  EXPECT_EQ(OptionsOf(problem, in_pieces->recipe), (PlanOptions{"peer", 3, 1, "N=tp"}));
+  EXPECT_EQ(OptionsOf(problem, resolved->recipe), (PlanOptions{"peer", 3, 1, "N=tp"}));
+  EXPECT_EQ(resolved->why, "");
 }
 
 TEST(Serial, ReportsThatItIgnoresTheRequestedChunks) {

@@ -30,7 +30,8 @@ ARROWS = {
     "proto/convert": ["proto", "kernels/predict", "kernels/schedule", "kernels/base"],
     # daemon.cc makes all parts, so it may include everything.
     "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "node", "rpc")] +
-              ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device", "kernels/base"],
+              ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
+               "kernels/predict", "kernels/base"],
     "daemon/config": ["kernels/base"],
     "daemon/observe": ["kernels/base"],
     "daemon/transport": ["kernels/device", "kernels/schedule", "kernels/base"],
