@@ -33,6 +33,8 @@ constexpr int64_t kMinPieceBytes = 4 << 10;
 constexpr int kMostPieces = 32;
 // The most pieces of an operand that a rank gathers. More take long to plan and gain little.
 constexpr int kMostArrivals = 256;
+// The fewest shards for which a bounded workspace has room.
+constexpr int kFewestShards = 2;
 // If the times of candidates differ by less, the one with the fewest steps is taken, because no
 // machine is known more exactly.
 constexpr double kAlike = 0.01;
@@ -203,13 +205,15 @@ std::vector<std::pair<int, int>> Chooser::PiecesOf(const Family& family) const {
   const Recipe& recipe = family.recipe;
   const RouteEstimate& estimate = *family.estimate;
   std::vector<std::pair<int, int>> pieces = {{recipe.chunks, recipe.k_chunks}};
-  if (!family.travels || recipe.algorithm->arrivals == Arrivals::kContiguous) return pieces;
-  const int64_t most = std::min<int64_t>(kMostPieces, estimate.shard_bytes() / kMinPieceBytes);
-  for (int64_t count = 2; asked_.chunks == 0 && count <= std::min(most, estimate.length());
-       count *= 2)
-    pieces.emplace_back(static_cast<int>(count), recipe.k_chunks);
-  for (int count = 2; asked_.k_chunks == 0 && estimate.along_k() && count <= most; count *= 2)
-    pieces.emplace_back(recipe.chunks, count);
+  const bool asked = asked_.chunks > 0 || asked_.k_chunks > 0;
+  if (asked || !family.travels || recipe.algorithm->arrivals == Arrivals::kContiguous)
+    return pieces;
+  const int64_t most = std::min<int64_t>(
+      {kMostPieces, estimate.shard_bytes() / kMinPieceBytes, kMostArrivals / estimate.group()});
+  for (int count = 2; count <= std::min(most, estimate.length()); count *= 2)
+    pieces.emplace_back(count, 1);
+  for (int count = 2; estimate.along_k() && count <= most; count *= 2)
+    pieces.emplace_back(1, count);
   return pieces;
 }
 
@@ -360,6 +364,20 @@ absl::StatusOr<Choice> Chooser::Run() {
     simulated.push_back(std::move(open));
   }
   if (any) return Take(std::move(simulated));
+  const bool too_large = absl::c_any_of(simulated, [&](const Open& one) {
+    return one.candidate.workspace_bytes > limits_.workspace_bytes;
+  });
+  if (too_large && asked_.workspace_shards == 0) {
+    PlanOptions bounded = asked_;
+    bounded.workspace_shards = kFewestShards;
+    absl::StatusOr<Choice> choice = Chooser(problem_, platform_, bounded, limits_).Run();
+    if (choice.ok() && choice->recipe.workspace_shards > 0) {
+      absl::StrAppend(&choice->why, "; with a workspace of ", kFewestShards,
+                      " shards, because one for all does not fit into ",
+                      FormatBytes(limits_.workspace_bytes));
+      return choice;
+    }
+  }
   return absl::InvalidArgumentError(absl::StrFormat(
       "no plan of %s is within the limits: %s %s; ask for fewer pieces, gather along a smaller "
       "axis, or use a smaller mesh",

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <tuple>
 
 #include "absl/algorithm/container.h"
@@ -14,7 +15,8 @@
 namespace agmm {
 namespace {
 
-// At most this many axes of more than one rank are cut, because 4^axes splits are compared.
+// With more axes of more than one rank, those that play the same part are cut as one, because
+// 4^axes splits are compared.
 constexpr int kMaxSplitAxes = 6;
 
 // Returns the axes in the order of the lists that name them first, and then the others.
@@ -60,6 +62,30 @@ bool Covers(const Block& outer, const Block& inner) {
   return inner.empty() || Intersect(outer, inner) == inner;
 }
 
+// Returns groups of axes, in which each split cuts one dimension: single axes, or with more than
+// kMaxSplitAxes, all axes by which the same tensors are sharded in the same way.
+std::vector<std::vector<int>> GroupsOfAxes(const Problem& problem) {
+  std::vector<std::vector<int>> groups;
+  std::map<std::vector<int>, size_t> by_part;
+  int axes = 0;
+  for (const Axis& axis : problem.mesh.axes) axes += axis.size > 1;
+  for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
+    if (problem.mesh.axes[axis].size == 1) continue;
+    std::vector<int> part;
+    for (const Tensor& tensor : problem.tensors) {
+      const Sharding& sharding = tensor.sharding;
+      for (const std::vector<int>* list : {&sharding.rows, &sharding.cols, &sharding.open})
+        part.push_back(absl::c_linear_search(*list, axis));
+    }
+    if (axes <= kMaxSplitAxes) part = {axis};
+    const auto [at, is_new] = by_part.try_emplace(part, groups.size());
+    if (is_new) groups.emplace_back();
+    groups[at->second].push_back(axis);
+  }
+  if (groups.size() > kMaxSplitAxes) groups.resize(kMaxSplitAxes);
+  return groups;
+}
+
 }  // namespace
 
 std::string SplitText(const Problem& problem, const Split& split) {
@@ -76,18 +102,16 @@ std::string SplitText(const Problem& problem, const Split& split) {
 
 std::vector<Split> Splits(const Problem& problem) {
   if (!HasProduct(problem)) return {Split{}};
-  std::vector<int> axes;
-  for (int axis = 0; axis < static_cast<int>(problem.mesh.axes.size()); ++axis) {
-    if (problem.mesh.axes[axis].size > 1 && axes.size() < kMaxSplitAxes) axes.push_back(axis);
-  }
+  const std::vector<std::vector<int>> groups = GroupsOfAxes(problem);
   std::vector<Split> splits;
-  for (int code = 0; code < 1 << (2 * axes.size()); ++code) {
+  for (int code = 0; code < 1 << (2 * groups.size()); ++code) {
     Split split;
     // Cuts come before no cut, so that of two splits with equal cost the more specific one is
     // chosen.
     std::vector<int>* const dims[] = {&split.m, &split.n, &split.k, nullptr};
-    for (size_t i = 0; i < axes.size(); ++i) {
-      if (std::vector<int>* dim = dims[code >> (2 * i) & 3]) dim->push_back(axes[i]);
+    for (size_t i = 0; i < groups.size(); ++i) {
+      if (std::vector<int>* dim = dims[code >> (2 * i) & 3])
+        dim->insert(dim->end(), groups[i].begin(), groups[i].end());
     }
     splits.push_back(Ordered(problem, split));
   }

@@ -149,7 +149,7 @@ TEST_F(Choosing, NeverAnswersARequestForPiecesWithSerial) {
 TEST_F(Choosing, OfFewRowsCrossesNodesOnce) {
   const Choice choice = Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=32", {8, 28672, 8192}, 4});
   EXPECT_LE(SentBetweenNodes(), Least(choice));
-  EXPECT_THAT(choice.why, HasSubstr("exposed since n_shard"));
+  EXPECT_THAT(choice.why, HasSubstr(" since n_shard 896 "));
 }
 
 TEST_F(Choosing, CountsTheTransfersOfTheResultAfterTheLastMultiply) {
@@ -236,13 +236,17 @@ TEST_F(Choosing, TakesTheFastestCandidate) {
 TEST_F(Choosing, LeavesOutPlansWhoseWorkspaceDoesNotFit) {
   const Asked asked = {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2};
   const Choice free = Of(asked);
-  const int64_t needed = schedule_.workspace_bytes;
-  ASSERT_GT(needed, 0);
-  limits_.workspace_bytes = needed - 1;
-  const Choice bound = Of(asked);
-  EXPECT_LT(schedule_.workspace_bytes, needed);
-  EXPECT_GE(bound.time_ns, free.time_ns);
-  EXPECT_THAT(bound.why, HasSubstr("does not fit"));
+  // A plan for two nodes gathers at least the shards of the other node.
+  for (const int64_t bytes : {int64_t{16} << 20, int64_t{12} << 20}) {
+    limits_.workspace_bytes = bytes;
+    const Choice bound = Of(asked);
+    EXPECT_LE(schedule_.workspace_bytes, bytes);
+    EXPECT_GE(bound.time_ns, free.time_ns);
+  }
+  EXPECT_THAT(Of(asked).why, HasSubstr("with a workspace of 2 shards, because"));
+  limits_.workspace_bytes = 1 << 20;
+  EXPECT_THAT(std::string(Refused(asked).message()),
+              HasSubstr("of workspace, and 1.00 MiB are free"));
 }
 
 TEST_F(Choosing, TakesTheBestSoFarWhenItsTimeIsUp) {
