@@ -89,6 +89,7 @@ int Main(int argc, char** argv) {
   AddMatmul(&app, &command);
   AddBench(&app, &command);
   AddPlan(&app, &command);
+  AddSimulate(&app, &command);
   WrapHelp(&app);
   try {
     app.parse(argc, argv);

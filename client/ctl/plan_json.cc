@@ -31,7 +31,7 @@ class Writer {
         {"hash", HashHex(PlanHash(problem_, schedule))},
         {"problem", OfProblem()},
         {"topology", {{"node_of_rank", topology.node_of_rank}}},
-        {"options", Of(planned.options)},
+        {"options", OptionsJson(planned.options)},
         {"why", planned.why.empty() ? Json(nullptr) : Json(planned.why)},
         {"refused_by_daemons", planned.refused.empty() ? Json(nullptr) : Json(planned.refused)},
         {"moved", OfMoved(planned)},
@@ -40,30 +40,6 @@ class Writer {
                                            {"sum_bytes", planned.bounded->sum_bytes}}
                                     : Json(nullptr)},
         {"ranks", ranks}};
-  }
-
- private:
-  template <typename T>
-  Json Of(const std::vector<T>& items) const {
-    Json list = Json::array();
-    for (const T& item : items) list.push_back(Of(item));
-    return list;
-  }
-
-  static Json Of(const PlanOptions& options) {
-    return {{"split", options.split},
-            {"chunks", options.chunks},
-            {"k_chunks", options.k_chunks},
-            {"workspace_shards", options.workspace_shards},
-            {"partials", std::string(Name(options.partials))},
-            {"carried", options.carried}};
-  }
-  static Json OfMoved(const PlanReport& planned) {
-    Traffic sum;
-    for (const Traffic& traffic : planned.traffic) sum += traffic;
-    return {{"own_node", sum.own_node()},
-            {"other_nodes", sum.other_nodes},
-            {"least_other_nodes", planned.least_between_nodes}};
   }
 
   Json OfProblem() const {
@@ -78,6 +54,23 @@ class Writer {
             {"collective", HasProduct(problem_) ? Json(nullptr) : Json(CollectiveName(problem_))},
             {"operands", Of(problem_.tensors)}};
   }
+
+ private:
+  template <typename T>
+  Json Of(const std::vector<T>& items) const {
+    Json list = Json::array();
+    for (const T& item : items) list.push_back(Of(item));
+    return list;
+  }
+
+  static Json OfMoved(const PlanReport& planned) {
+    Traffic sum;
+    for (const Traffic& traffic : planned.traffic) sum += traffic;
+    return {{"own_node", sum.own_node()},
+            {"other_nodes", sum.other_nodes},
+            {"least_other_nodes", planned.least_between_nodes}};
+  }
+
   Json Of(const Axis& axis) const { return {{"name", axis.name}, {"size", axis.size}}; }
   Json Of(const Tensor& tensor) const {
     return {{"name", tensor.name},
@@ -128,5 +121,16 @@ class Writer {
 }  // namespace
 
 Json PlanJson(const PlanReport& planned) { return Writer(planned.problem).Of(planned); }
+
+Json ProblemJson(const Problem& problem) { return Writer(problem).OfProblem(); }
+
+Json OptionsJson(const PlanOptions& options) {
+  return {{"split", options.split},
+          {"chunks", options.chunks},
+          {"k_chunks", options.k_chunks},
+          {"workspace_shards", options.workspace_shards},
+          {"partials", std::string(Name(options.partials))},
+          {"carried", options.carried}};
+}
 
 }  // namespace agmm

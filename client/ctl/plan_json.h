@@ -57,5 +57,8 @@ struct PlanReport {
 //   block:    {"operand": "A", "rows": [begin, end], "cols": [begin, end]}
 //   place:    {"rank": R, "buffer": "A" or "workspace", "offset", "pitch": bytes, "dtype"}
 Json PlanJson(const PlanReport& planned);
+// The fields "problem" and "options" of a plan.
+Json ProblemJson(const Problem& problem);
+Json OptionsJson(const PlanOptions& options);
 
 }  // namespace agmm

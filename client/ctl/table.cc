@@ -80,6 +80,8 @@ void FitLinesTo(size_t columns) {
   text_columns = std::min(table_columns, kMaxTextColumns);
 }
 
+size_t TextColumns() { return text_columns; }
+
 void FitLinesToOutput() {
   winsize window = {};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &window) == 0 && window.ws_col > 0) {

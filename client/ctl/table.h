@@ -17,6 +17,8 @@ namespace agmm {
 void FitLinesToOutput();
 // Tables take `columns`, but at least 60.
 void FitLinesTo(size_t columns);
+// Returns the columns of a line of fields and other text.
+size_t TextColumns();
 
 struct Column {
   enum Kind {

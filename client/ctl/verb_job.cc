@@ -31,6 +31,7 @@
 #include "client/ctl/ready_world.h"
 #include "client/ctl/report.h"
 #include "client/ctl/terminal_line.h"
+#include "client/ctl/trace_events.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/npy.h"
 #include "kernels/base/deadline.h"
@@ -339,12 +340,6 @@ absl::Status RunCancel(const uint64_t& id, const Options& options, Connection* c
   return absl::OkStatus();
 }
 
-absl::Status WriteWhole(const std::string& path, const std::string& text) {
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Create(path));
-  AGMM_RETURN_IF_ERROR(file->Write(text));
-  return file->Commit();
-}
-
 struct TraceFlags {
   std::vector<uint64_t> ids;
   std::string out;
@@ -360,18 +355,13 @@ absl::Status RunTrace(const TraceFlags& flags, const Options& options, Connectio
   }
   AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
   AGMM_ASSIGN_OR_RETURN(const Json trace, TraceOf(jobs, status));
-  AGMM_RETURN_IF_ERROR(WriteWhole(flags.out, trace.dump() + "\n"));
-  const auto& events = trace["traceEvents"];
-  const auto steps = absl::c_count_if(
-      events, [](const auto& event) { return event["ph"] == "X" && event["cat"] != "wait"; });
+  AGMM_ASSIGN_OR_RETURN(const int64_t steps, WriteTrace(flags.out, trace));
   PrintResult(options,
               {{"schema", "agmm.trace_file.v1"},
                {"out", flags.out},
                {"job_ids", flags.ids},
                {"step_count", steps}},
-              absl::StrFormat("%s: %s; open it in https://ui.perfetto.dev or chrome://tracing\n",
-                              flags.out, Counted(steps, "step")),
-              flags.out);
+              TraceFileText(flags.out, steps), flags.out);
   return absl::OkStatus();
 }
 

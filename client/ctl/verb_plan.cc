@@ -5,7 +5,6 @@
 #include <iostream>
 #include <map>
 #include <memory>
-#include <new>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -15,15 +14,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/ctl/arguments.h"
 #include "client/ctl/json.h"
 #include "client/ctl/plan_json.h"
+#include "client/ctl/plan_limits.h"
+#include "client/ctl/problem_flags.h"
 #include "client/ctl/report.h"
 #include "client/ctl/table.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/host_limits.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/access.h"
@@ -31,7 +30,6 @@
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/plan_hash.h"
-#include "kernels/schedule/spec.h"
 #include "kernels/schedule/split.h"
 #include "kernels/schedule/text.h"
 #include "kernels/schedule/verify.h"
@@ -41,9 +39,7 @@ namespace agmm {
 namespace {
 
 struct PlanFlags {
-  std::string spec = kDefaultSpec, shape, dtype = "bf16", mesh;
-  int nodes = 1, devices_per_node = 0;
-  PlanOptions options;
+  ProblemFlags of;
   bool full = false, explain = false;
 };
 
@@ -121,34 +117,6 @@ absl::StatusOr<Bounded> BoundedOf(const Problem& problem, const Topology& topolo
     bounded.sum_bytes = std::max(bounded.sum_bytes, bytes);
   }
   return bounded;
-}
-
-// Returns why daemons refuse the plan; empty if they do not.
-std::string RefusedByDaemons(const PlanCost& cost) {
-  if (cost.steps <= kMaxPlanSteps) return "";
-  return absl::StrFormat("it has about %d steps, and daemons plan at most %d", cost.steps,
-                         kMaxPlanSteps);
-}
-
-// Refuses plans that need more memory than is usable, because the system might kill other programs.
-absl::Status CheckMemory(const PlanCost& cost) {
-  const int64_t usable = UsableMemory();
-  if (cost.bytes <= usable) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "the plan has about %d steps and takes about %s to plan and to prove; this process may use "
-      "%s; use fewer chunks (--chunks) or fewer ranks (--mesh)",
-      cost.steps, FormatBytes(cost.bytes), FormatBytes(usable)));
-}
-
-absl::StatusOr<Schedule> PlanWithinMemory(const Problem& problem, const Topology& topology,
-                                          const Recipe& recipe) {
-  try {
-    return PlanWith(problem, topology, recipe);
-  } catch (const std::bad_alloc&) {
-    return absl::ResourceExhaustedError(
-        "the plan takes more memory than this process may use; use fewer chunks (--chunks) or "
-        "fewer ranks (--mesh)");
-  }
 }
 
 absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& topology,
@@ -298,14 +266,10 @@ Json ExplainJson(const Problem& problem, const Split& taken) {
 }
 
 absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
-  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));
-  AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(flags.shape, flags.spec));
-  AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
-  AGMM_ASSIGN_OR_RETURN(const Problem problem, ParseProblem(flags.spec, mesh, shape, dtype));
-  AGMM_ASSIGN_OR_RETURN(const Topology topology,
-                        UniformTopology(mesh.size(), flags.nodes, flags.devices_per_node));
+  AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
+  AGMM_ASSIGN_OR_RETURN(const Topology topology, TopologyOf(flags.of, problem.mesh));
   AGMM_ASSIGN_OR_RETURN(const ResolvedOptions choice,
-                        ResolveOptions(problem, topology, flags.options));
+                        ResolveOptions(problem, topology, flags.of.options));
   const Recipe& recipe = choice.recipe;
   const PlanOptions resolved = OptionsOf(problem, recipe);
   PlanCost cost = CostOf(problem, topology, recipe);
@@ -347,7 +311,8 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {
-    absl::StrAppend(&text, "\n", ExplainText(problem, recipe.split, flags.options.split.empty()));
+    absl::StrAppend(&text, "\n",
+                    ExplainText(problem, recipe.split, flags.of.options.split.empty()));
     if (options.json) json["explanation"] = ExplainJson(problem, recipe.split);
   }
   PrintResult(options, json, text);
@@ -359,20 +324,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
 void AddPlan(CLI::App* app, Command* command) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* verb = app->add_subcommand("plan", "Plan a job and verify the plan, without a daemon");
-  verb->add_option("--shape", flags->shape,
-                   "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096")
-      ->required();
-  verb->add_option("--mesh", flags->mesh, "Axes and their sizes, such as x=8 or dp=2,tp=4")
-      ->required();
-  verb->add_option("--spec", flags->spec, kAnySpecHelp)->capture_default_str();
-  verb->add_option("--dtype", flags->dtype,
-                   "Type of the operands to which --spec gives none: f32, bf16 or f16")
-      ->capture_default_str();
-  verb->add_option("--nodes", flags->nodes, "Number of nodes that the ranks are on, in order")
-      ->capture_default_str();
-  verb->add_option("--devices-per-node", flags->devices_per_node,
-                   "Number of ranks of a node (default: ranks / nodes)");
-  AddPlanOptions(verb, &flags->options);
+  AddProblemFlags(verb, "all ranks", &flags->of);
   verb->add_flag("--full", flags->full, "Also print the steps of every rank");
   verb->add_flag(
       "--explain", flags->explain,

@@ -192,7 +192,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   } cases[] = {
       {"",
        "agmmctl: a command is missing after \"agmmctl\"; use one of status, tensor, job, matmul, "
-       "bench, plan\n"},
+       "bench, plan, simulate\n"},
       {"paln", "agmmctl: unknown command \"paln\"; did you mean \"plan\"?\n"},
       {"tensor lst",
        "agmmctl: unknown command \"lst\" of \"agmmctl tensor\"; did you mean \"list\"?\n"},
@@ -335,9 +335,10 @@ TEST(Cli, OutputThatCannotBeWrittenIsAnError) {
 
 TEST(Cli, HelpAndVersionAreNoErrors) {
   for (const char* verb :
-       {"", "status", "matmul", "bench", "plan", "tensor", "tensor put", "tensor get",
-        "tensor fill", "tensor list", "tensor show", "tensor rm", "job", "job submit", "job list",
-        "job show", "job watch", "job cancel", "job trace"}) {
+       {"",           "status",     "matmul",     "bench",       "plan",        "simulate",
+        "tensor",     "tensor put", "tensor get", "tensor fill", "tensor list", "tensor show",
+        "tensor rm",  "job",        "job submit", "job list",    "job show",    "job watch",
+        "job cancel", "job trace"}) {
     const Result help = Agmmctl(absl::StrCat(verb, " --help"));
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_LE(Widest(help.out), 80u) << help.out;

@@ -1,0 +1,63 @@
+// Plans of a problem and their simulations on a platform.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "kernels/predict/predict.h"
+#include "kernels/schedule/plan.h"
+
+namespace agmm {
+
+struct SimulatedPlan {
+  std::string algorithm;  // the schedule's: "local" if nothing has to move
+  PlanOptions options;    // OptionsOf its recipe
+  std::string why;        // of the choice of the options; one line, or empty
+  std::string refused;    // why daemons refuse it; empty if they do not
+  uint64_t hash = 0;      // PlanHash
+  int64_t steps = 0;      // of all ranks
+  Simulation simulation;
+  Prediction prediction;
+  Schedule schedule;
+};
+
+struct RefusedPlan {
+  std::string algorithm, why;
+};
+
+struct SimulatedPlans {
+  std::vector<SimulatedPlan> plans;  // fastest first; all but the first without steps
+  std::vector<RefusedPlan> refused;
+};
+
+// Simulates plans of one problem. Plans are not verified. Keeps references to the arguments.
+class PlanSimulator {
+ public:
+  PlanSimulator(const Problem& problem, const Platform& platform)
+      : problem_(problem), platform_(platform) {}
+
+  // Chooses the open options by prediction. If no plan is within the limits of daemons, they get
+  // the defaults of ResolveOptions instead. Errors: those of Choose, ResolveOptions, PlanWith and
+  // Simulate, and RESOURCE_EXHAUSTED for a plan that does not fit into memory.
+  absl::StatusOr<SimulatedPlan> Simulate(const PlanOptions& options);
+
+  // Simulates every algorithm with the other options of `options`. Algorithms that refuse them, and
+  // plans that daemons refuse, are left out. `progress` is called before each of them. Errors: that
+  // of the first algorithm if none is left.
+  absl::StatusOr<SimulatedPlans> SimulateAll(
+      PlanOptions options, const std::function<void(const std::string& algorithm)>& progress);
+
+ private:
+  absl::StatusOr<SimulatedPlan> SimulateRecipe(const Recipe& recipe, std::string why);
+  absl::StatusOr<References> ReferencesFor(const Split& split);
+
+  const Problem& problem_;
+  const Platform& platform_;
+  std::map<std::string, References> references_;  // by the split's text
+};
+
+}  // namespace agmm

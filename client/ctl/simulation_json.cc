@@ -1,0 +1,84 @@
+#include "client/ctl/simulation_json.h"
+
+#include <algorithm>
+
+#include "client/ctl/plan_json.h"
+#include "kernels/base/hash.h"
+
+namespace agmm {
+namespace {
+
+Json ChainJson(const std::vector<ChainPart>& chain) {
+  Json parts = Json::array();
+  for (const ChainPart& part : chain) {
+    parts.push_back({{"rank", part.rank},
+                     {"step", part.step},
+                     {"begin_ns", part.begin_ns},
+                     {"end_ns", part.end_ns},
+                     {"waits", part.waits},
+                     {"text", part.text}});
+  }
+  return parts;
+}
+
+Json PlanOf(const SimulatedPlan& plan) {
+  Json resources = Json::array();
+  for (const ResourceUse& use : plan.simulation.resources) {
+    resources.push_back({{"name", use.name}, {"busy_ns", use.busy_ns}, {"is_link", use.is_link}});
+  }
+  Json ranks = Json::array();
+  for (size_t rank = 0; rank < plan.simulation.ranks.size(); ++rank) {
+    const RankUse& use = plan.simulation.ranks[rank];
+    ranks.push_back({{"rank", rank},
+                     {"begin_ns", use.begin_ns},
+                     {"end_ns", use.end_ns},
+                     {"multiply_ns", use.multiply_ns}});
+  }
+  const Prediction& prediction = plan.prediction;
+  const References& references = prediction.references;
+  return {{"algorithm", plan.algorithm},
+          {"options", OptionsJson(plan.options)},
+          {"why", NullIfEmpty(plan.why)},
+          {"refused_by_daemons", NullIfEmpty(plan.refused)},
+          {"hash", HashHex(plan.hash)},
+          {"steps", plan.steps},
+          {"time_ns", prediction.time_ns},
+          {"gemm_ns", references.gemm_ns},
+          {"comm_ns", references.comm_ns},
+          {"bound_ns", std::max(references.gemm_ns, references.comm_ns)},
+          {"unfused_ns", references.unfused_ns},
+          {"overlap", prediction.overlap},
+          {"efficiency", prediction.efficiency},
+          {"speedup", prediction.speedup},
+          {"limit", NullIfEmpty(prediction.limit)},
+          {"resources", resources},
+          {"ranks", ranks},
+          {"chain", ChainJson(plan.simulation.chain)}};
+}
+
+Json TorusJson(const Torus& torus) {
+  if (torus.axes.empty()) return nullptr;
+  Json axes = Json::array();
+  for (const TorusAxis& axis : torus.axes)
+    axes.push_back({{"name", axis.name}, {"size", axis.size}, {"wraps", axis.wraps}});
+  return {{"axes", axes}, {"coordinates", torus.coordinates}};
+}
+
+}  // namespace
+
+Json SimulationJson(const Problem& problem, const Platform& platform, const SimulatedPlans& all) {
+  Json plans = Json::array(), refused = Json::array();
+  for (const SimulatedPlan& plan : all.plans) plans.push_back(PlanOf(plan));
+  for (const RefusedPlan& one : all.refused)
+    refused.push_back({{"algorithm", one.algorithm}, {"why", one.why}});
+  const Machine& machine = platform.machine;
+  return {{"schema", "agmm.simulation.v1"},
+          {"machine", {{"name", machine.name}, {"version", machine.version}}},
+          {"problem", ProblemJson(problem)},
+          {"topology", {{"node_of_rank", platform.topology.node_of_rank}}},
+          {"torus", TorusJson(platform.torus)},
+          {"plans", plans},
+          {"refused", refused}};
+}
+
+}  // namespace agmm

@@ -1,0 +1,90 @@
+// agmmctl simulate: predicts the time of plans on a machine, without a daemon.
+
+#include <CLI/App.hpp>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "client/ctl/machine_flags.h"
+#include "client/ctl/problem_flags.h"
+#include "client/ctl/simulated_plans.h"
+#include "client/ctl/simulation_json.h"
+#include "client/ctl/simulation_text.h"
+#include "client/ctl/simulation_trace.h"
+#include "client/ctl/terminal_line.h"
+#include "client/ctl/trace_events.h"
+#include "client/ctl/verbs.h"
+#include "kernels/base/status.h"
+
+namespace agmm {
+namespace {
+
+struct SimulateFlags {
+  ProblemFlags of;
+  MachineFlags machine;
+  std::string trace;
+};
+
+bool IsComparison(const SimulateFlags& flags) { return flags.of.options.algorithm == "auto"; }
+
+absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const Problem& problem,
+                                             const Platform& platform) {
+  std::string algorithm = flags.of.options.algorithm;
+  TerminalLine line([&](absl::Duration elapsed) -> std::string {
+    if (elapsed < absl::Seconds(1)) return "";
+    return absl::StrFormat("simulating %s  %s", algorithm,
+                           absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
+  });
+  PlanSimulator simulator(problem, platform);
+  if (IsComparison(flags)) {
+    return simulator.SimulateAll(
+        flags.of.options, [&](const std::string& next) { line.Update([&] { algorithm = next; }); });
+  }
+  SimulatedPlans plans;
+  AGMM_ASSIGN_OR_RETURN(plans.plans.emplace_back(), simulator.Simulate(flags.of.options));
+  return plans;
+}
+
+absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
+  AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
+  AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
+  AGMM_ASSIGN_OR_RETURN(const Platform platform,
+                        PlatformOf(flags.machine, flags.of, problem.mesh, std::move(machine)));
+  AGMM_ASSIGN_OR_RETURN(const SimulatedPlans all, SimulatePlans(flags, problem, platform));
+  const SimulatedPlan& best = all.plans.front();
+  // With JSON a field of the plan has this text instead, because stderr is for errors only.
+  if (!best.refused.empty() && !options.json)
+    std::cerr << "note: daemons would refuse this plan: " << best.refused << "\n";
+  std::string text = IsComparison(flags) ? ComparisonText(problem, platform, all)
+                                         : SimulationText(problem, platform, best);
+  if (!flags.trace.empty()) {
+    AGMM_ASSIGN_OR_RETURN(const int64_t steps,
+                          WriteTrace(flags.trace, TraceOf(problem, platform.topology, best.schedule,
+                                                          best.simulation, platform.machine.name)));
+    absl::StrAppend(&text, "\n", TraceFileText(flags.trace, steps));
+  }
+  PrintResult(options, SimulationJson(problem, platform, all), text, flags.trace);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddSimulate(CLI::App* app, Command* command) {
+  auto flags = std::make_shared<SimulateFlags>();
+  CLI::App* verb =
+      app->add_subcommand("simulate", "Predict the time of plans on a machine, without a daemon");
+  AddProblemFlags(verb, "those of the machine", &flags->of);
+  AddMachineFlags(verb, &flags->machine);
+  verb->add_option("--trace", flags->trace,
+                   "Also write the steps of the plan, or of the fastest one, to a JSON file for "
+                   "Perfetto");
+  verb->footer(
+      "Without --algorithm, every algorithm that can plan the problem is simulated, and the "
+      "fastest comes first.");
+  OnVerb(verb, command, flags, RunSimulate);
+}
+
+}  // namespace agmm
