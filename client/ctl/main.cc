@@ -90,6 +90,7 @@ int Main(int argc, char** argv) {
   AddBench(&app, &command);
   AddPlan(&app, &command);
   AddSimulate(&app, &command);
+  AddAdvise(&app, &command);
   WrapHelp(&app);
   try {
     app.parse(argc, argv);

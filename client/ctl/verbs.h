@@ -34,6 +34,7 @@ struct Command {
 };
 
 // Each adds its verb to `app`. Parsing fills in `command`, which outlives it.
+void AddAdvise(CLI::App* app, Command* command);
 void AddBench(CLI::App* app, Command* command);
 void AddJob(CLI::App* app, Command* command);
 void AddMatmul(CLI::App* app, Command* command);

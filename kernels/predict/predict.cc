@@ -13,8 +13,16 @@ namespace {
 // E is the quotient of two differences, and means nothing where they are small.
 constexpr double kLeastDifference = 0.05;
 
-// T_gemm: the largest local product of the split in one multiply, with resident operands.
-int64_t GemmOf(const Problem& problem, const Platform& platform, const Split& split) {
+absl::StatusOr<int64_t> TimeOf(const Problem& problem, const Platform& platform,
+                               const PlanOptions& options) {
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(problem, platform.topology, options));
+  AGMM_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(problem, platform, schedule));
+  return simulation.time_ns;
+}
+
+}  // namespace
+
+int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& split) {
   if (!HasProduct(problem)) return 0;
   const DeviceRates& device = platform.machine.device;
   const Product& product = TheProduct(problem);
@@ -36,19 +44,10 @@ int64_t GemmOf(const Problem& problem, const Platform& platform, const Split& sp
   return static_cast<int64_t>(most);
 }
 
-absl::StatusOr<int64_t> TimeOf(const Problem& problem, const Platform& platform,
-                               const PlanOptions& options) {
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(problem, platform.topology, options));
-  AGMM_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(problem, platform, schedule));
-  return simulation.time_ns;
-}
-
-}  // namespace
-
 absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& platform,
                                         const Split& split) {
   References references;
-  references.gemm_ns = GemmOf(problem, platform, split);
+  references.gemm_ns = GemmNsOf(problem, platform, split);
   PlanOptions options;
   options.split = HasProduct(problem) ? SplitText(problem, split) : "";
   options.algorithm = "serial";

@@ -27,6 +27,8 @@ struct Prediction {
   std::string limit;  // "node 0's port, out: busy 97 %": the busiest resource
 };
 
+// Returns T_gemm; 0 for a collective.
+int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& split);
 // Errors: those of PlanWith and Simulate.
 absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& platform,
                                         const Split& split);
