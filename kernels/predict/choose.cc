@@ -49,7 +49,7 @@ struct Family {
 };
 
 struct Open {
-  Candidate candidate;
+  PlanCandidate candidate;
   const Family* family = nullptr;
   double estimate_ns = 0;
 };
@@ -250,7 +250,7 @@ std::vector<Open> Chooser::Select() const {
 }
 
 void Chooser::Simulate(Open& open) const {
-  Candidate& candidate = open.candidate;
+  PlanCandidate& candidate = open.candidate;
   candidate.estimate_ns = static_cast<int64_t>(open.estimate_ns);
   const int64_t steps = StepsOf(candidate.recipe);
   if (steps > limits_.steps) {
@@ -372,8 +372,8 @@ absl::StatusOr<Choice> Chooser::Run() {
     bounded.workspace_shards = kFewestShards;
     absl::StatusOr<Choice> choice = Chooser(problem_, platform_, bounded, limits_).Run();
     if (choice.ok() && choice->recipe.workspace_shards > 0) {
-      absl::StrAppend(&choice->why, "; with a workspace of ", kFewestShards,
-                      " shards, because one for all does not fit into ",
+      absl::StrAppend(&choice->why, choice->why.empty() ? "" : "; ", "with a workspace of ",
+                      kFewestShards, " shards, because one for all does not fit into ",
                       FormatBytes(limits_.workspace_bytes));
       return choice;
     }

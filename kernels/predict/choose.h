@@ -24,7 +24,7 @@ struct ChooseLimits {
 };
 
 // A candidate and its predicted time.
-struct Candidate {
+struct PlanCandidate {
   Recipe recipe;
   int64_t estimate_ns = 0;
   int64_t time_ns = 0;          // 0 if it was not simulated
@@ -39,7 +39,7 @@ struct Choice {
   // One line with figures: "auto takes ring in 4 chunks: predicted 212 us; next hierarchical 231;
   // serial 290; machine cpu-tcp"; also names the requests that no plan can keep.
   std::string why;
-  std::vector<Candidate> candidates;  // simulated ones, fastest first, and then refused ones
+  std::vector<PlanCandidate> candidates;  // simulated ones, fastest first, and then refused ones
 };
 
 // Keeps every option that `asked` sets, if any plan can. Errors: those of ResolveOptions, and

@@ -33,12 +33,13 @@ struct RankUse {
 };
 
 // A part of the longest chain of steps, which makes up the epoch of the slowest rank without a gap:
-// a step that ran, or the wait for one. Times are ns since that rank's epoch began.
+// a step that ran, or the wait for one. Times are ns since that rank's epoch began. The chain is
+// shorter than Simulation::time_ns if that is the work of the busiest resource.
 struct ChainPart {
   Rank rank = 0;
   int step = 0;  // kEnvironment if the rank had not begun its epoch
   int64_t begin_ns = 0, end_ns = 0;
-  bool waits = false;  // the rank waits for the slot that this step raises at it
+  bool waits = false;  // the next part is of another rank, which waits for this step
   std::string text;    // "rank 3 waits for rows 2048:4096 of A"
 };
 

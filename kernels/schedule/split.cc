@@ -15,7 +15,7 @@
 namespace agmm {
 namespace {
 
-// With more axes of more than one rank, those that play the same part are cut as one, because
+// With more axes of more than one rank, axes that play the same part are cut as one, because
 // 4^axes splits are compared.
 constexpr int kMaxSplitAxes = 6;
 

@@ -34,7 +34,7 @@ DeviceRates DeviceOf(double flops_per_ns, double memory) {
 }
 
 // A torus in which each axis of the mesh is one of its own.
-Platform TorusOf(const std::string& mesh, double one_way, int wrap_multiple, DeviceRates device) {
+Platform TpuOf(const std::string& mesh, double one_way, int wrap_multiple, DeviceRates device) {
   Platform platform;
   Machine& machine = platform.machine;
   machine.wrap_multiple = wrap_multiple;
@@ -48,8 +48,8 @@ Platform TorusOf(const std::string& mesh, double one_way, int wrap_multiple, Dev
   platform.torus = *torus;
   return platform;
 }
-Platform V5p(const std::string& mesh) { return TorusOf(mesh, 90, 4, DeviceOf(459e3, 2800)); }
-Platform V5e(const std::string& mesh) { return TorusOf(mesh, 45, 16, DeviceOf(197e3, 810)); }
+Platform V5p(const std::string& mesh) { return TpuOf(mesh, 90, 4, DeviceOf(459e3, 2800)); }
+Platform V5e(const std::string& mesh) { return TpuOf(mesh, 45, 16, DeviceOf(197e3, 810)); }
 
 // Devices of one node with a port of `one_way` bytes/ns into a switch.
 Platform SwitchOf(const std::string& mesh, double one_way, double flops_per_ns) {
