@@ -15,6 +15,8 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "client/ctl/json.h"
+#include "client/ctl/machine_flags.h"
+#include "client/ctl/plan_explanation.h"
 #include "client/ctl/plan_json.h"
 #include "client/ctl/plan_limits.h"
 #include "client/ctl/problem_flags.h"
@@ -25,6 +27,8 @@
 #include "kernels/base/hash.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "kernels/predict/choose.h"
+#include "kernels/predict/predict.h"
 #include "kernels/schedule/access.h"
 #include "kernels/schedule/demand.h"
 #include "kernels/schedule/index.h"
@@ -40,6 +44,7 @@ namespace {
 
 struct PlanFlags {
   ProblemFlags of;
+  MachineFlags on;
   bool full = false, explain = false;
 };
 
@@ -141,135 +146,28 @@ absl::StatusOr<Schedule> PlanAndVerify(const Problem& problem, const Topology& t
                                           "); this is a bug, please report it"));
 }
 
-// ---- --explain ----
-
-bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
-  return absl::c_any_of(x, [&](int axis) { return absl::c_linear_search(y, axis); });
-}
-
-// "; the sum of A is closed first" if an input has an open sum, else nothing.
-std::string OpenInputs(const Problem& problem) {
-  std::vector<std::string> names;
-  for (const Operand input : problem.Inputs()) {
-    if (OpenParts(problem.mesh, problem.tensors[input]) > 1)
-      names.push_back(problem.tensors[input].name);
-  }
-  if (names.empty()) return "";
-  return absl::StrCat("; the sum", names.size() > 1 ? "s" : "", " of ",
-                      absl::StrJoin(names, " and "), names.size() > 1 ? " are" : " is",
-                      " closed first");
-}
-
-// Source: the four cases of "Sharded Matrices and How to Multiply Them" (How to Scale Your Model).
-std::string CaseOf(const Problem& problem) {
-  const Product& product = TheProduct(problem);
-  const Sharding &a = problem.tensors[product.a].sharding, &b = problem.tensors[product.b].sharding,
-                 &c = problem.tensors[product.c].sharding;
-  const std::string m = DimensionOf(problem, Dim::kM).name, n = DimensionOf(problem, Dim::kN).name,
-                    k = DimensionOf(problem, Dim::kK).name;
-  if (!a.cols.empty() && a.cols == b.rows)
-    return absl::StrCat("case 3: ", k, " is sharded alike in both inputs");
-  if (!a.cols.empty() || !b.rows.empty())
-    return absl::StrCat("case 2: ", k, " is sharded in one input, or differently in both");
-  if (ShareAnAxis(a.rows, b.cols))
-    return absl::StrCat("case 4: ", m, " and ", n, " are sharded over the same axis");
-  if (a.rows != c.rows || b.cols != c.cols)
-    return absl::StrCat("case 1, but ", problem.tensors[product.c].name,
-                        " is sharded otherwise than its inputs");
-  return absl::StrCat("case 1: ", k, " is whole, and ", m, " and ", n,
-                      " are sharded over different axes or none");
-}
-
-struct Candidate {
-  Split split;
-  SplitCost cost;
-  bool sums = false, too_large = false, only_asked_for = false, keeps_closed = false;
-};
-
-Candidate CandidateOf(const Problem& problem, const Split& split) {
-  const bool fits = CheckDemands(problem, split, DemandsOf(problem, split)).ok();
-  return {split,
-          CostOf(problem, split),
-          WorkOf(problem, split).summed,
-          !fits,
-          KeepsK(problem) && !SummedAxes(problem, split).empty(),
-          !CheckSplit(problem, split).ok()};
-}
-
-// Returns the cheapest first, and the ones that cannot be chosen last. Includes `taken`, which may
-// name its axes in another order than the splits it is compared with.
-std::vector<Candidate> Candidates(const Problem& problem, const Split& taken) {
-  std::vector<Candidate> candidates;
-  for (const Split& split : Splits(problem)) candidates.push_back(CandidateOf(problem, split));
-  if (absl::c_none_of(candidates, [&](const Candidate& one) { return one.split == taken; }))
-    candidates.push_back(CandidateOf(problem, taken));
-  absl::c_stable_sort(candidates, [](const Candidate& x, const Candidate& y) {
-    const auto key = [](const Candidate& one) {
-      return std::tuple(one.keeps_closed, one.only_asked_for, one.too_large);
-    };
-    return key(x) != key(y) ? key(x) < key(y) : IsBetter(x.cost, y.cost);
-  });
-  return candidates;
-}
-
-// Returns the case of the product by its shardings, and every split with its costs; `taken` is
-// marked. If `chosen`, the planner chose it, and the text gives the planner's rule. A collective
-// has no splits to compare.
-std::string ExplainText(const Problem& problem, const Split& taken, bool chosen) {
-  if (!HasProduct(problem))
-    return absl::StrCat(CollectiveName(problem), ": without a product there is nothing to split\n");
-  Table table({Words("split"), Number("into busiest rank"), Number("into all"),
-               Number("flops of a rank"), Number("bytes + flops/1000"), Number("beside its shards"),
-               Words("")});
-  for (const Candidate& one : Candidates(problem, taken)) {
-    const std::string mark = one.split == taken   ? chosen ? "taken" : "asked for"
-                             : one.keeps_closed   ? "does not leave the sum open"
-                             : one.too_large      ? "too many blocks to be planned"
-                             : one.only_asked_for ? "only if asked for: changes the order of sums"
-                                                  : "";
-    table.AddRow({SplitText(problem, one.split), FormatBytes(one.cost.busiest_bytes),
-                  FormatBytes(one.cost.moved_bytes),
-                  absl::StrFormat("%.3g", static_cast<double>(one.cost.flops)),
-                  FormatBytes(one.cost.time_bytes()), FormatBytes(one.cost.memory_bytes), mark});
-  }
-  const std::string rule =
-      chosen
-          ? Wrap(absl::StrFormat(
-                "the planner takes a split that moves nothing; otherwise the one with the lowest "
-                "cost, which is the bytes into its busiest rank plus a byte for every %d flops of "
-                "a rank; if equal, the one with the fewest flops, then one that leaves %s where it "
-                "is made",
-                kFlopsPerByte, problem.tensors[TheProduct(problem).c].name)) +
-                "\n"
-          : "";
-  return absl::StrCat(CaseOf(problem), OpenInputs(problem), "\n", rule, "\n", table.ToString());
-}
-
-// {"case", "splits": [{"split", "taken", "busiest_bytes", "moved_bytes", "flops", "time_bytes",
-//                      "memory_bytes", "needs_sum", "keeps_closed", "too_large"}]}
-Json ExplainJson(const Problem& problem, const Split& taken) {
-  if (!HasProduct(problem)) return {{"case", CollectiveName(problem)}, {"splits", Json::array()}};
-  Json splits = Json::array();
-  for (const Candidate& one : Candidates(problem, taken)) {
-    splits.push_back({{"split", SplitText(problem, one.split)},
-                      {"taken", one.split == taken},
-                      {"busiest_bytes", one.cost.busiest_bytes},
-                      {"moved_bytes", one.cost.moved_bytes},
-                      {"flops", one.cost.flops},
-                      {"time_bytes", one.cost.time_bytes()},
-                      {"memory_bytes", one.cost.memory_bytes},
-                      {"needs_sum", one.sums},
-                      {"keeps_closed", one.keeps_closed},
-                      {"too_large", one.too_large}});
-  }
-  return {{"case", CaseOf(problem)}, {"splits", splits}};
+// Chooses the open options by prediction. If no plan is within the limits of daemons, they get
+// defaults.
+absl::StatusOr<Choice> ChooseOrDefault(const Problem& problem, const Platform& platform,
+                                       const PlanOptions& asked) {
+  absl::StatusOr<Choice> choice = Choose(problem, platform, asked);
+  if (choice.ok() || !absl::IsResourceExhausted(choice.status())) return choice;
+  AGMM_ASSIGN_OR_RETURN(ResolvedOptions resolved,
+                        ResolveOptions(problem, platform.topology, asked));
+  Choice defaults;
+  defaults.recipe = std::move(resolved.recipe);
+  defaults.why = std::move(resolved.why);
+  return defaults;
 }
 
 absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
-  AGMM_ASSIGN_OR_RETURN(const Topology topology, TopologyOf(flags.of, problem.mesh));
-  AGMM_ASSIGN_OR_RETURN(const ResolvedOptions choice,
-                        ResolveOptions(problem, topology, flags.of.options));
+  AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.on));
+  AGMM_ASSIGN_OR_RETURN(Platform platform,
+                        PlatformOf(flags.on, flags.of, problem.mesh, std::move(machine)));
+  AGMM_ASSIGN_OR_RETURN(platform.topology, TopologyOf(flags.of, problem.mesh));
+  const Topology& topology = platform.topology;
+  AGMM_ASSIGN_OR_RETURN(const Choice choice, ChooseOrDefault(problem, platform, flags.of.options));
   const Recipe& recipe = choice.recipe;
   const PlanOptions resolved = OptionsOf(problem, recipe);
   PlanCost cost = CostOf(problem, topology, recipe);
@@ -299,6 +197,10 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   fields.Add(HasProduct(problem) ? "split" : "collective",
              HasProduct(problem) ? resolved.split : CollectiveName(problem));
   fields.Add("algorithm", PlanText(ToProto(resolved), planned.why, schedule.algorithm));
+  if (choice.time_ns > 0) {
+    fields.Add("predicted", absl::StrCat(FormatMicros(static_cast<double>(choice.time_ns) * 1e-3),
+                                         " on ", platform.machine.name));
+  }
   fields.Add("plan", HashHex(PlanHash(problem, schedule)) + ", verified");
   fields.Add("workspace", workspace);
   fields.Add(
@@ -311,9 +213,14 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   if (flags.full) absl::StrAppend(&text, "\n", Print(problem, schedule));
   Json json = options.json ? PlanJson(planned) : Json();
   if (flags.explain) {
-    absl::StrAppend(&text, "\n",
-                    ExplainText(problem, recipe.split, flags.of.options.split.empty()));
-    if (options.json) json["explanation"] = ExplainJson(problem, recipe.split);
+    AGMM_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(problem, platform, schedule));
+    const std::string limit = PredictionOf(simulation, {}).limit;
+    const std::vector<SplitRow> rows =
+        SplitRowsOf(problem, platform, flags.of.options, recipe.split);
+    absl::StrAppend(
+        &text, "\n",
+        ExplanationText(problem, rows, recipe.split, flags.of.options.split.empty(), limit));
+    if (options.json) json["explanation"] = ExplanationJson(problem, rows, recipe.split, limit);
   }
   PrintResult(options, json, text);
   return absl::OkStatus();
@@ -325,6 +232,7 @@ void AddPlan(CLI::App* app, Command* command) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* verb = app->add_subcommand("plan", "Plan a job and verify the plan, without a daemon");
   AddProblemFlags(verb, "all ranks", &flags->of);
+  AddMachineFlags(verb, &flags->on);
   verb->add_flag("--full", flags->full, "Also print the steps of every rank");
   verb->add_flag(
       "--explain", flags->explain,

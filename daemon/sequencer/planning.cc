@@ -47,10 +47,16 @@ absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   limits.out_of_time = [&] {
     return absl::FromChrono(std::chrono::steady_clock::now() - begin) > most;
   };
-  AGMM_ASSIGN_OR_RETURN(Choice choice,
-                        Choose(job.problem, {*job.machine, job.topology, {}}, job.options, limits));
-  planned.resolved = {std::move(choice.recipe), std::move(choice.why)};
-  planned.predicted_us = static_cast<double>(choice.time_ns) * 1e-3;
+  absl::StatusOr<Choice> choice =
+      Choose(job.problem, {*job.machine, job.topology, {}}, job.options, limits);
+  if (choice.ok()) {
+    planned.resolved = {std::move(choice->recipe), std::move(choice->why)};
+    planned.predicted_us = static_cast<double>(choice->time_ns) * 1e-3;
+    return absl::OkStatus();
+  }
+  if (!absl::IsResourceExhausted(choice.status())) return choice.status();
+  // CheckSize says what would fit.
+  AGMM_ASSIGN_OR_RETURN(planned.resolved, ResolveOptions(job.problem, job.topology, job.options));
   return absl::OkStatus();
 }
 

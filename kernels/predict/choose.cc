@@ -349,7 +349,7 @@ absl::StatusOr<Choice> Chooser::Run() {
   }
   if (families_.empty()) {
     if (fewest_steps_ == 0 && !refusal_.ok()) return refusal_;
-    return absl::InvalidArgumentError(absl::StrFormat(
+    return absl::ResourceExhaustedError(absl::StrFormat(
         "every plan of %s has at least %d steps, and at most %d can be planned; gather along a "
         "smaller axis, or use a smaller mesh",
         ToString(problem_), fewest_steps_, limits_.steps));
@@ -378,7 +378,7 @@ absl::StatusOr<Choice> Chooser::Run() {
       return choice;
     }
   }
-  return absl::InvalidArgumentError(absl::StrFormat(
+  return absl::ResourceExhaustedError(absl::StrFormat(
       "no plan of %s is within the limits: %s %s; ask for fewer pieces, gather along a smaller "
       "axis, or use a smaller mesh",
       ToString(problem_), NameOf(problem_, simulated.front().candidate.recipe, true),

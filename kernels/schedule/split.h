@@ -54,11 +54,6 @@ Work WorkOf(const Problem& problem, const Split& split);
 // Returns the block of an input that a part reads, or the block of C that it makes.
 Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& part);
 
-// The flops that a rank is assumed to compute while it receives a byte. Real ratios are 200 (a core
-// in f32 on a link of 4 Gbit/s), 2,000 (GPUs and TPUs on links of their own) and 16,000 (a GPU on
-// 400 Gbit/s).
-inline constexpr int64_t kFlopsPerByte = 1000;
-
 // The costs of a split. If it needs a sum, they are lower bounds: ranks that make parts of the same
 // block reduce-scatter them in f32, cut evenly by elements, and then C moves to the ranks that want
 // it.
@@ -68,10 +63,6 @@ struct SplitCost {
   int64_t moved_bytes = 0;    // into all ranks
   int64_t flops = 0;          // of the rank that computes most; at most 4e18
   int64_t memory_bytes = 0;   // the most that a rank needs besides its shards
-
-  // The time for receiving and then multiplying, as the bytes that could arrive in it. At most
-  // twice the time that both take if they overlap.
-  int64_t time_bytes() const { return busiest_bytes + flops / kFlopsPerByte; }
 };
 // Returns true if `x` is the better default. The criteria, in this order: it moves nothing, has
 // fewer flops, brings fewer bytes into the busiest rank, leaves C where it is made.

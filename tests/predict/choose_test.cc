@@ -200,7 +200,7 @@ TEST_F(Choosing, OfManyRanksStaysWithinTheStepsJoinsIncluded) {
 TEST_F(Choosing, RefusesAMeshThatIsTooLargeAtOnce) {
   const absl::Status status =
       Refused({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=1024", {131072, 28672, 8192}, 128});
-  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()), HasSubstr("at most 131072 can be planned; gather"));
 }
 
@@ -239,7 +239,7 @@ TEST_F(Choosing, LeavesOutPlansWhoseWorkspaceDoesNotFit) {
   const int64_t most = schedule_.workspace_bytes;
   ASSERT_GT(most, 0);
   limits_.workspace_bytes = most - 1;
-  EXPECT_EQ(Refused(asked).code(), absl::StatusCode::kInvalidArgument)
+  EXPECT_EQ(Refused(asked).code(), absl::StatusCode::kResourceExhausted)
       << "it needs the least already, and gathers in a workspace that cannot be bounded";
   EXPECT_THAT(std::string(Refused(asked).message()), HasSubstr("of workspace, and"));
 }
