@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "client/ctl/machine_flags.h"
 #include "client/ctl/problem_flags.h"
+#include "client/ctl/seed_table.h"
 #include "client/ctl/simulated_plans.h"
 #include "client/ctl/simulation_json.h"
 #include "client/ctl/simulation_text.h"
@@ -26,6 +27,7 @@ struct SimulateFlags {
   ProblemFlags of;
   MachineFlags machine;
   std::string trace;
+  bool seeds = false;
 };
 
 bool IsComparison(const SimulateFlags& flags) { return flags.of.options.algorithm == "auto"; }
@@ -49,6 +51,17 @@ absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const P
 }
 
 absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
+  if (flags.seeds) {
+    AGMM_ASSIGN_OR_RETURN(const std::vector<SeedRow> rows, AllSeedRows());
+    PrintResult(options, SeedJson(rows), SeedText(rows));
+    return absl::OkStatus();
+  }
+  for (const auto& [value, name] :
+       {std::pair{&flags.of.shape, "--shape"}, {&flags.of.mesh, "--mesh"}}) {
+    if (!value->empty()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, " is required; only --seeds needs no problem"));
+  }
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
   AGMM_ASSIGN_OR_RETURN(const Platform platform,
@@ -81,6 +94,10 @@ void AddSimulate(CLI::App* app, Command* command) {
   verb->add_option("--trace", flags->trace,
                    "Also write the steps of the plan, or of the fastest one, to a JSON file for "
                    "Perfetto");
+  // RunSimulate checks them.
+  for (const char* option : {"--shape", "--mesh"}) verb->get_option(option)->required(false);
+  verb->add_flag("--seeds", flags->seeds,
+                 "Instead print published figures beside ours, with the reasons for differences");
   verb->footer(
       "Without --algorithm, every algorithm that can plan the problem is simulated, and the "
       "fastest comes first.");

@@ -64,10 +64,7 @@ int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
   return dropped;
 }
 
-std::string Us(int64_t ns) {
-  const double us = static_cast<double>(ns) * 1e-3;
-  return absl::StrFormat(us < 100 ? "%.1f us" : "%.0f us", us);
-}
+std::string Text(int64_t ns) { return FormatMicros(static_cast<double>(ns) * 1e-3); }
 
 std::string NameOf(const Problem& problem, const Recipe& recipe, bool with_split) {
   std::string text = recipe.algorithm->name;
@@ -280,10 +277,10 @@ void Chooser::Simulate(Open& open) const {
 std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
   const Recipe& taken = best.candidate.recipe;
   if (!best.family->travels)
-    return absl::StrCat("nothing has to move; predicted ", Us(best.candidate.time_ns));
+    return absl::StrCat("nothing has to move; predicted ", Text(best.candidate.time_ns));
   std::vector<std::string> parts = {absl::StrFormat("auto takes %s: predicted %s",
                                                     NameOf(problem_, taken, asked_.split.empty()),
-                                                    Us(best.candidate.time_ns))};
+                                                    Text(best.candidate.time_ns))};
   std::set<std::string> named = {taken.algorithm->name, "serial"};
   const Open* serial = nullptr;
   bool has_next = false;
@@ -299,11 +296,11 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
                one.candidate.time_ns >= best.candidate.time_ns) {
       has_next = true;
       parts.push_back(
-          absl::StrCat("next ", NameOf(problem_, recipe, false), " ", Us(one.candidate.time_ns)));
+          absl::StrCat("next ", NameOf(problem_, recipe, false), " ", Text(one.candidate.time_ns)));
     }
   }
   if (serial != nullptr && taken.algorithm->name != "serial" && serial->candidate.time_ns > 0)
-    parts.push_back(absl::StrCat("serial ", Us(serial->candidate.time_ns)));
+    parts.push_back(absl::StrCat("serial ", Text(serial->candidate.time_ns)));
   if (const std::string hidden = best.family->estimate->HiddenText(problem_); !hidden.empty())
     parts.push_back(hidden);
   parts.push_back(absl::StrCat(

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "kernels/predict/machine.h"
 
 namespace agmm {
@@ -38,12 +39,14 @@ inline constexpr int kQuestion10Rows = 1024;   // N
 inline constexpr int kQuestion10Devices = 16;  // D
 inline constexpr int kPallasDevices[] = {2, 4, 8};
 
-// THE PLACE FOR FIGURES FROM SIMULATED SCHEDULES. A caller that simulates replaces the forms here.
+// Figures of simulated schedules.
 struct SimulatedFigures {
   LinkElements elements;  // question 10: counted from the transfers of `ring`, `bidirectional_ring`
-  // M 1024, K 4096, N 4096 in f16 on each of kPallasDevices H100s, algorithm `ring`.
+  // M 1024, K 4096, N 4096 in f16 on each of kPallasDevices H100s, algorithm `ring`, carried.
   std::array<double, 3> pallas_ring_us = {};
 };
+// Plans and simulates them. Errors: those of Plan and Simulate.
+absl::StatusOr<SimulatedFigures> SimulateFigures(const SeedMachines& machines);
 // The closed forms for the same: exact::GatherLinkBytes, exact::AllToAllLinkBytes,
 // RingProductBoundNs.
 SimulatedFigures FiguresOfForms();

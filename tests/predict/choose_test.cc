@@ -277,8 +277,8 @@ TEST_F(Choosing, NamesFiguresAndTheMachine) {
   machine_.version = 7;
   const Choice choice = Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2});
   EXPECT_THAT(choice.why, testing::MatchesRegex(
-                              "auto takes [a-z_]+.*: predicted [0-9]+ us; next .* us; serial "
-                              "[0-9]+ us; (hidden|exposed) since n_shard .*; machine hosts 7"));
+                              "auto takes [a-z_]+.*: predicted [0-9.]+ ms; next .* ms; serial "
+                              "[0-9.]+ ms; (hidden|exposed) since n_shard .*; machine hosts 7"));
 }
 
 TEST_F(Choosing, OfASplitCountsFlopsAsWellAsBytes) {

@@ -48,12 +48,15 @@ std::vector<std::string> Keys(const OrderedJson& json) {
 }
 
 TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
-  const Result result = Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x");
+  const Result result = Agmmctl(
+      "plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --algorithm hierarchical "
+      "--chunks 1");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
               StartsWith("A[M_x, K] * B[K, N_x] -> C[M, N_x]  M=64 N=32 K=96 bf16  mesh x=4\n"
                          "split      N=x\n"
-                         "algorithm  hierarchical, 1 chunk a shard (auto "));
+                         "algorithm  hierarchical, 1 chunk a shard\n"
+                         "predicted  "));
   EXPECT_THAT(result.out, HasSubstr(", verified\n"));
   EXPECT_THAT(result.out, HasSubstr("workspace  12 KiB on every rank\n"));
   // Each rank sends its shard of 16 x 96 bf16 to both nodes, and forwards one within its own node.
@@ -71,8 +74,9 @@ TEST(PlanCli, TextShowsTheProblemTheChoiceAndTheTraffic) {
 }
 
 TEST(PlanCli, FullTextAddsTheStepsOfEveryRank) {
-  const Result result =
-      Agmmctl("plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --full");
+  const Result result = Agmmctl(
+      "plan --shape M=64,N=32,K=96 --mesh x=4 --nodes 2 --split N=x --full --algorithm "
+      "hierarchical --chunks 1");
   ASSERT_EQ(result.exit_code, 0) << result.out;
   EXPECT_THAT(result.out,
               HasSubstr("\nagmm schedule 1 hierarchical ranks=4 workspace=12288\nrank 0\n"));
@@ -83,7 +87,8 @@ TEST(PlanCli, FullTextAddsTheStepsOfEveryRank) {
 TEST(PlanCli, OnOneNodeAutoCopiesNothing) {
   const Result result = Agmmctl("plan --shape M=1024,N=1024,K=1024 --mesh x=4");
   ASSERT_EQ(result.exit_code, 0) << result.out;
-  EXPECT_THAT(result.out, HasSubstr("algorithm  peer, 1 chunk a shard (auto takes peer: "));
+  EXPECT_THAT(result.out, HasSubstr("algorithm  hierarchical_peer, 1 chunk a shard (auto takes "
+                                    "hierarchical_peer, split N=x: predicted"));
   EXPECT_THAT(result.out, HasSubstr("workspace  0 B on every rank\n"));
   EXPECT_THAT(result.out, HasSubstr("\nsteps      24: 16 multiply, 8 join\n"));
   EXPECT_THAT(result.out, HasSubstr("\nmoved      6 MiB by memory an epoch\n"));
