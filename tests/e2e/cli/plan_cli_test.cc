@@ -191,7 +191,8 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
     const char *arguments, *out;
   } cases[] = {
       {"",
-       "agmmctl: a command is missing after \"agmmctl\"; use one of status, tensor, job, matmul, "
+       "agmmctl: a command is missing after \"agmmctl\"; use one of status, topo, tensor, job, "
+       "matmul, "
        "bench, plan\n"},
       {"paln", "agmmctl: unknown command \"paln\"; did you mean \"plan\"?\n"},
       {"tensor lst",
