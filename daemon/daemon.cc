@@ -14,6 +14,8 @@
 #include "daemon/link/link.h"
 #include "daemon/link/sequencer_client.h"
 #include "daemon/link/udp_heartbeats.h"
+#include "daemon/measure/measurer.h"
+#include "daemon/measure/preset.h"
 #include "daemon/node/join.h"
 #include "daemon/node/member.h"
 #include "daemon/node/runner.h"
@@ -129,6 +131,7 @@ class WholeDaemon final : public Daemon {
   void CreateMember(std::function<void(absl::Status)> on_refused);
   absl::Status CreateSequencer();
   void OpenJournal();
+  absl::Status CreateMeasurer();
   absl::Status CreateClient();
   absl::Status Serve();
   absl::Status ServePeers();
@@ -137,8 +140,8 @@ class WholeDaemon final : public Daemon {
   void WatchMemory();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
-    return {loop_.get(),      sequencer_.get(), &placement_, catalog_.get(),
-            scheduler_.get(), sessions_.get(),  &call_turns_};
+    return {loop_.get(),      sequencer_.get(), &placement_,  catalog_.get(),
+            scheduler_.get(), sessions_.get(),  &call_turns_, measurer_.get()};
   }
 
   const Config config_;
@@ -159,12 +162,14 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Measurer> measurer_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
   CallTurns call_turns_{loop_.get()};
   // The scheduler's planners; both post to loop_, and planner_ posts to large_planner_.
   std::unique_ptr<Loop> large_planner_, planner_;
+  std::unique_ptr<Loop> measure_worker_;         // the measurer's, which posts to loop_
   std::unique_ptr<HeartbeatThread> heartbeats_;  // these two are null in a world of one node
   std::unique_ptr<UdpHeartbeats> udp_heartbeats_;
   std::shared_ptr<grpc::Channel> channel_;  // these three exist on the other nodes
@@ -333,10 +338,34 @@ absl::Status WholeDaemon::CreateSequencer() {
   scheduler_ = std::make_unique<Scheduler>(scheduler);
   sessions_ =
       std::make_unique<Sessions>(sequencer_->node_count(), catalog_.get(), scheduler_.get());
-  sequencer_->SetListeners({catalog_.get(), scheduler_.get()});
+  AGMM_RETURN_IF_ERROR(CreateMeasurer());
+  sequencer_->SetListeners({catalog_.get(), scheduler_.get(), measurer_.get()});
   sequencer_->OnNodeLost([this](int node) { sessions_->OnNodeLost(node); });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
   calls_ = LocalCalls(sequencer_parts());
+  return absl::OkStatus();
+}
+
+absl::Status WholeDaemon::CreateMeasurer() {
+  measure_worker_ = std::make_unique<Loop>("plans of measurements");
+  AGMM_RETURN_IF_ERROR(measure_worker_->status());
+  Measurer::Parts parts;
+  parts.loop = loop_.get();
+  parts.worker = measure_worker_.get();
+  parts.members = sequencer_.get();
+  parts.placement = &placement_;
+  parts.metrics = &metrics_;
+  parts.is_idle = [this] { return scheduler_->IsIdle(); };
+  if (const std::string folder = MachineFolderPath(config_); !folder.empty())
+    parts.folder.emplace(folder);
+  parts.preset = measure::PresetFor;
+  parts.cluster = config_.cluster;
+  for (const NodeConfig& node : config_.nodes) {
+    const absl::StatusOr<HostPort> address = ParseHostPort(node.address, 0);
+    parts.hosts.push_back(address.ok() ? address->host : "this host");
+  }
+  parts.transport = "tcp";
+  measurer_ = std::make_unique<Measurer>(std::move(parts));
   return absl::OkStatus();
 }
 
@@ -395,9 +424,11 @@ absl::Status WholeDaemon::Serve() {
   if (config_.is_sequencer()) {
     services_.push_back(MakeTensorService(sequencer_parts(), calls_));
     services_.push_back(MakeJobService(sequencer_parts()));
+    services_.push_back(MakeMachineService(sequencer_parts()));
   } else {
     services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
+    services_.push_back(MakeRelay("agmm.v1.MachineService", client_.get()));
   }
   std::vector<grpc::Service*> services = {cluster_service_.get()};
   for (const auto& service : services_) services.push_back(service.get());
@@ -438,6 +469,7 @@ absl::Status WholeDaemon::ServePeers() {
       std::make_unique<ClusterService>(&calls_, view_.get(), config_.self, config_.max_sessions)));
   peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));
   peer_services_.push_back(MembersOnly(MakeJobService(sequencer_parts())));
+  peer_services_.push_back(MembersOnly(MakeMachineService(sequencer_parts())));
   peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, join));
   std::vector<grpc::Service*> services;
   for (const auto& service : peer_services_) services.push_back(service.get());

@@ -120,7 +120,8 @@ Connection::Connection(Endpoint endpoint)
       cluster_(v1::ClusterService::NewStub(channel())),
       tensors_(v1::TensorService::NewStub(channel())),
       contents_(v1::ContentService::NewStub(channel())),
-      jobs_(v1::JobService::NewStub(channel())) {}
+      jobs_(v1::JobService::NewStub(channel())),
+      machine_(v1::MachineService::NewStub(channel())) {}
 
 Connection::~Connection() = default;
 
@@ -148,6 +149,16 @@ absl::StatusOr<Response> Connection::Run(const Options& options, const std::uniq
 absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
   return Run({.deadline = Deadline::After(timeout)}, cluster_, &Cluster::GetStatus,
              v1::GetStatusRequest());
+}
+
+absl::StatusOr<v1::MachineStatus> Connection::GetMachine(absl::Duration timeout) {
+  return Run({.deadline = Deadline::After(timeout)}, machine_,
+             &v1::MachineService::Stub::GetMachine, v1::GetMachineRequest());
+}
+
+absl::StatusOr<v1::MachineStatus> Connection::MeasureMachine(absl::Duration timeout) {
+  return Run({.deadline = Deadline::After(timeout)}, machine_,
+             &v1::MachineService::Stub::MeasureMachine, v1::MeasureMachineRequest());
 }
 
 absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {

@@ -17,6 +17,7 @@
 #include "agmm/v1/cluster.grpc.pb.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/job.pb.h"
+#include "agmm/v1/machine.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "client/connect/caller.h"
@@ -92,6 +93,10 @@ class Connection : public Caller {
   // may be of earlier runs.
   absl::StatusOr<v1::ListJobsResponse> ListJobs(int limit, absl::Duration timeout = kShortCall);
 
+  absl::StatusOr<v1::MachineStatus> GetMachine(absl::Duration timeout = kShortCall);
+  // Makes a measurement of the world due, and does not wait for it.
+  absl::StatusOr<v1::MachineStatus> MeasureMachine(absl::Duration timeout = kShortCall);
+
   v1::TensorService::Stub* tensors() { return tensors_.get(); }
   v1::ContentService::Stub* contents() { return contents_.get(); }
   v1::JobService::Stub* jobs() { return jobs_.get(); }
@@ -115,6 +120,7 @@ class Connection : public Caller {
   const std::unique_ptr<v1::TensorService::Stub> tensors_;
   const std::unique_ptr<v1::ContentService::Stub> contents_;
   const std::unique_ptr<v1::JobService::Stub> jobs_;
+  const std::unique_ptr<v1::MachineService::Stub> machine_;
   std::unique_ptr<Session> session_;
 };
 

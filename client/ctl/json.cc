@@ -21,11 +21,10 @@ using google::protobuf::Reflection;
 using NamePair = std::pair<absl::string_view, absl::string_view>;
 
 // The messages that are documents: "agmm.NAME.v1".
-constexpr NamePair kDocuments[] = {{"GetStatusResponse", "status"},
-                                   {"Tensor", "tensor"},
-                                   {"ListTensorsResponse", "tensor_list"},
-                                   {"Job", "job"},
-                                   {"ListJobsResponse", "job_list"}};
+constexpr NamePair kDocuments[] = {
+    {"GetStatusResponse", "status"},        {"Tensor", "tensor"},
+    {"ListTensorsResponse", "tensor_list"}, {"Job", "job"},
+    {"ListJobsResponse", "job_list"},       {"MachineStatus", "machine"}};
 
 // Fields that have another name in JSON; an empty name leaves the field out.
 constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},

@@ -84,6 +84,7 @@ int Main(int argc, char** argv) {
   app.add_flag("--json", command.options.json,
                "Print JSON instead of text; errors are JSON on stderr");
   AddStatus(&app, &command);
+  AddTopo(&app, &command);
   AddTensor(&app, &command);
   AddJob(&app, &command);
   AddMatmul(&app, &command);

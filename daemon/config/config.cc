@@ -304,6 +304,13 @@ absl::Status ReadLocal(const config::Local& local, const Section& at, Config* co
                                     local.journal(), kNoJournal));
   }
   config->journal = local.journal();
+  if (!local.machines().empty() && local.machines() != kNoJournal &&
+      local.machines().front() != '/') {
+    return at.Error("machines",
+                    absl::StrFormat("\"%s\" is not an absolute path; give one, or \"%s\"",
+                                    local.machines(), kNoJournal));
+  }
+  config->machines = local.machines();
   config->transfer_memory_bytes = DefaultTransferMemory(UsableMemory());
   if (!local.transfer_memory().empty()) {
     const absl::StatusOr<int64_t> bytes = ParseBytes(local.transfer_memory());
@@ -453,14 +460,25 @@ absl::StatusOr<Config> LoadConfig(const std::string& file, const NodeNames& name
   return config;
 }
 
-std::string JournalPath(const Config& config) {
-  if (config.journal == kNoJournal) return "";
-  if (!config.journal.empty()) return config.journal;
+namespace {
+
+// Returns the path `given`, or a default that ends in `name`; empty for none.
+std::string StatePath(const Config& config, const std::string& given, const char* name) {
+  if (given == kNoJournal) return "";
+  if (!given.empty()) return given;
   // systemd separates several folders by colons.
   const char* state = std::getenv("STATE_DIRECTORY");
   if (state != nullptr && *state == '/')
-    return absl::StrCat(std::string(state, std::strcspn(state, ":")), "/jobs");
-  return config.socket.empty() ? "" : absl::StrCat(config.socket, ".jobs");
+    return absl::StrCat(std::string(state, std::strcspn(state, ":")), "/", name);
+  return config.socket.empty() ? "" : absl::StrCat(config.socket, ".", name);
+}
+
+}  // namespace
+
+std::string JournalPath(const Config& config) { return StatePath(config, config.journal, "jobs"); }
+
+std::string MachineFolderPath(const Config& config) {
+  return StatePath(config, config.machines, "machines");
 }
 
 int64_t DefaultTransferMemory(int64_t memory_bytes) {

@@ -12,7 +12,8 @@
 
 namespace agmm {
 
-// The value of local.journal that disables the journal.
+// The value of local.journal that disables the journal, and of local.machines that disables
+// measurements that nothing asks for.
 inline constexpr char kNoJournal[] = "none";
 
 struct NodeConfig {
@@ -50,7 +51,8 @@ struct Config {
   std::string transport_address;      // host
   std::string log_level = "info";
   int max_sessions = 4096;
-  std::string journal;  // path without ".0" and ".1"; "none", or empty: the default
+  std::string journal;   // path without ".0" and ".1"; "none", or empty: the default
+  std::string machines;  // path of a folder; "none", or empty: the default
   int64_t transfer_memory_bytes = int64_t{512} << 20;
   std::string secret_file;  // path; LoadConfig adds the configuration's folder
   std::string secret;       // its contents, the same on all nodes
@@ -91,6 +93,9 @@ int64_t DefaultTransferMemory(int64_t memory_bytes);
 
 // Returns the path of node 0's journal of jobs; empty if it keeps none.
 std::string JournalPath(const Config& config);
+
+// Returns the folder of node 0's measurements; empty if it keeps none.
+std::string MachineFolderPath(const Config& config);
 
 // Checks a --socket path or a --log-level. Errors: INVALID_ARGUMENT.
 absl::Status CheckSocketPath(absl::string_view path);

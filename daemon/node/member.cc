@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "daemon/link/dial.h"
+#include "daemon/observe/process.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
@@ -79,6 +80,7 @@ void Member::OnStream(std::shared_ptr<SequencerLink> link) {
   hello->set_message_version(kMessageVersion);
   hello->set_version(config_.version);
   for (const std::string& ip : config_.node().ips) hello->add_ip_addresses(ip);
+  hello->set_processor(ProcessorName());
   for (const v1::DeviceHello& device : parts_.devices) *hello->add_devices() = device;
   for (const NodeConfig& node : config_.nodes) {
     v1::ConfiguredNode* configured = hello->add_nodes();

@@ -9,8 +9,12 @@
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/memory.h"
+#include "kernels/base/units.h"
 
 namespace agmm {
 namespace {
@@ -35,6 +39,19 @@ double OpenFds() {
 }
 
 }  // namespace
+
+std::string ProcessorName() {
+  std::ifstream info("/proc/cpuinfo");
+  std::string model;
+  int count = 0;
+  for (std::string line; std::getline(info, line);) {
+    if (!absl::StartsWith(line, "model name")) continue;
+    ++count;
+    const std::pair<absl::string_view, absl::string_view> field = absl::StrSplit(line, ": ");
+    model = std::string(field.second);
+  }
+  return model.empty() ? "" : absl::StrCat(model, ", ", Counted(count, "processor"));
+}
 
 void AddProcessGauges(Metrics* metrics) {
   metrics->SetGauge("process_resident_bytes", ResidentBytes);

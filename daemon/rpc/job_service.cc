@@ -91,6 +91,8 @@ class RunJobsStream final : public BidiStream<v1::RunJobsRequest, v1::RunJobsRes
   // owner's share of the queue has room. The stream is not read while its jobs wait for room.
   void RunWaiting() {
     if (!open()) waiting_.clear();
+    if (!waiting_.empty() && !MayUseDevices(parts_))
+      return parts_.measurer->Await([self = Self<RunJobsStream>()] { self->RunWaiting(); });
     for (; !waiting_.empty(); waiting_.pop_front()) {
       const v1::SubmitJobRequest& job = waiting_.front();
       if (!parts_.scheduler->HasRoom(call_, job.request_id())) break;

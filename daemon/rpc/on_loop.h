@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_format.h"
 #include "daemon/link/sequencer_calls.h"
+#include "daemon/measure/measurer.h"
 #include "daemon/rpc/call_turns.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/placement.h"
@@ -28,7 +29,20 @@ struct SequencerParts {
   Scheduler* scheduler = nullptr;
   Sessions* sessions = nullptr;
   CallTurns* turns = nullptr;
+  Measurer* measurer = nullptr;  // null: nothing is measured
 };
+
+// Returns true if no measurement is in the way of a call that may need devices; else the call goes
+// to Measurer::Await. To be called on the loop.
+inline bool MayUseDevices(const SequencerParts& parts) {
+  return parts.measurer == nullptr || parts.measurer->MakeWay();
+}
+// True for calls that may take memory or time of devices.
+template <typename Request>
+inline constexpr bool kUsesDevices =
+    std::is_same_v<Request, v1::CreateTensorRequest> ||
+    std::is_same_v<Request, v1::FillTensorRequest> ||
+    std::is_same_v<Request, v1::BeginLeaseRequest> || std::is_same_v<Request, v1::SubmitJobRequest>;
 
 // Returns the error for ids that were assigned before node 0's daemon restarted: ABORTED and
 // PEER_LOST, naming the object of `request`.
@@ -91,6 +105,11 @@ Handler<Request, Response> OnLoop(const SequencerParts& parts, Call call) {
             return reply(std::move(left));
           if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
             return reply(std::move(refused));
+          if (kUsesDevices<Request> && !MayUseDevices(parts)) {
+            return parts.measurer->Await([call, context, request, reply = std::move(reply)] {
+              call(context, request, reply);
+            });
+          }
           call(context, request, std::move(reply));
         });
   };

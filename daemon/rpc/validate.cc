@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
+#include "agmm/v1/machine.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "kernels/base/status.h"
@@ -413,6 +414,18 @@ absl::Status Validate(const v1::WatchJobRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckIdGiven("job_id", request.job_id()));
   return CheckBetween("after_event", request.after_event(), 0, INT64_MAX,
                       "give the number of the last event that was seen, or 0");
+}
+
+// The machine.
+
+template <>
+absl::Status Validate(const v1::GetMachineRequest&) {
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status Validate(const v1::MeasureMachineRequest&) {
+  return absl::OkStatus();
 }
 
 // Calls of the other nodes, which have already checked their clients' requests: these checks only

@@ -13,9 +13,10 @@ namespace agmm {
 struct WorldRank {
   int node = 0;
   int64_t heap_bytes = 0;
-  std::string device = {};  // "cpu: 2 threads, oneDNN 2.6.3, avx512_bf16"
-  std::string kind = {};    // "cpu"; empty: of a missing node
-  int island = 0;           // of the node
+  std::string device = {};     // "cpu: 2 threads, oneDNN 2.6.3, avx512_bf16"
+  std::string kind = {};       // "cpu"; empty: of a missing node
+  int island = 0;              // of the node
+  std::string processor = {};  // of the node; empty if not known
 };
 
 // One ordered stream to each member. An interface, because tests use a fake.

@@ -17,6 +17,17 @@ namespace {
 constexpr size_t kMaxPlans = 64;
 }  // namespace
 
+v1::PreparePlan PrepareCommand(uint64_t id, const JobSpec& job, const Planned& planned) {
+  v1::PreparePlan prepare;
+  prepare.set_plan_id(id);
+  SetProblem(job.problem, &prepare);
+  *prepare.mutable_recipe() = ToProto(planned.resolved.recipe);
+  prepare.set_plan_hash(planned.hash);
+  prepare.set_large(planned.large);
+  for (int island : job.topology.island_of_rank) prepare.add_islands(island);
+  return prepare;
+}
+
 PlanCache::PlanCache(Members* members, WorkspacePool* workspaces, Loop* loop,
                      const Planners& planners, int64_t max_bytes, Metrics* metrics,
                      std::function<void(PreparedPlan*)> on_change)
@@ -121,13 +132,7 @@ void PlanCache::Send(PreparedPlan* plan, const JobSpec& job) {
   plan->sent = true;
   plan->preparing = plan->nodes;
   v1::Command command;
-  v1::PreparePlan* prepare = command.mutable_prepare_plan();
-  prepare->set_plan_id(plan->id);
-  SetProblem(job.problem, prepare);
-  *prepare->mutable_recipe() = ToProto(plan->planned.resolved.recipe);
-  prepare->set_plan_hash(plan->planned.hash);
-  prepare->set_large(plan->planned.large);
-  for (int island : job.topology.island_of_rank) prepare->add_islands(island);
+  *command.mutable_prepare_plan() = PrepareCommand(plan->id, job, plan->planned);
   for (int node : plan->nodes) members_->Send(node, command);
 }
 

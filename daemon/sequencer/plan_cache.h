@@ -55,6 +55,9 @@ struct PreparedPlan {
   bool ready() const { return settled() && error.ok() && !retired; }
 };
 
+// Returns the command to prepare the job's plan under `id`.
+v1::PreparePlan PrepareCommand(uint64_t id, const JobSpec& job, const Planned& planned);
+
 class PlanCache {
  public:
   // The planners run in parallel to `loop`, and end before it. Beyond `max_bytes` per node, plans

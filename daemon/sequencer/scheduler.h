@@ -62,6 +62,8 @@ class Scheduler : public WorldListener {
   void PollJob(const CallContext&, const v1::WatchJobRequest&,
                Reply<std::vector<v1::WatchJobResponse>>);
   const scheduler::History& history() const { return history_; }
+  // Returns true if no job is queued or launched.
+  bool IsIdle() const { return launches_.jobs().empty() && queue_.jobs().empty(); }
   // Cancels the jobs of the session.
   void EndSession(const std::string& session_id);
 

@@ -349,6 +349,7 @@ void Sequencer::SetRanks() {
       rank.device = absl::StrCat(hello.kind(), ": ", hello.description());
       rank.kind = hello.kind();
       rank.island = hello.island();
+      rank.processor = nodes_[i].hello.processor();
     }
   }
 }

@@ -178,7 +178,7 @@ class Agmm:
             config = self.folder / f"{host}.txtpb"
             config.write_text(
                 f'world {{\n  cluster: "bench"\n{nodes}\n}}\n'
-                f'local {{\n  node: "h{host}"\n  socket: "{self._socket(host)}"\n  secret: "{secret}"\n'
+                f'local {{\n  node: "h{host}"\n  socket: "{self._socket(host)}"\n  secret: "{secret}"\n  machines: "none"\n'
                 f'  device {{ kind: "cpu" threads: 1 heap: "2GiB" }}\n}}\n'
             )
             log = open(self.folder / f"{host}.log", "wb")

@@ -45,7 +45,7 @@ class World:
                 config = path / f"{node}.txtpb"
                 config.write_text(
                     f'world {{\n  cluster: "figures"\n{listed}\n  peer_port: {ports[-1]}\n}}\n'
-                    f'local {{ node: "n{node}" socket: "{self.sockets[node]}" secret: "{secret}"\n'
+                    f'local {{ node: "n{node}" socket: "{self.sockets[node]}" secret: "{secret}" machines: "none"\n'
                     f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }} }}\n'
                 )
                 command = [str(self.binaries / "agmmd"), "--config", str(config)]

@@ -223,6 +223,7 @@ TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
       {"\"demo\"", "\"\"", "x.conf:2:3: ", "world.cluster", "missing"},
       {"\"/tmp/b.sock\"", "\"b.sock\"", "x.conf:9:3: ", "local.socket", "b.sock"},
       {"socket:", "log_level: \"loud\" socket:", "x.conf:9:3: ", "local.log_level", "loud"},
+      {"socket:", "machines: \"here\" socket:", "x.conf:9:3: ", "local.machines", "here"},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(std::string(c.from) + " -> " + c.to);
@@ -231,6 +232,22 @@ TEST(Config, BadValueIsNamedWithPlaceFieldAndValue) {
     EXPECT_THAT(error, HasSubstr(c.field));
     EXPECT_THAT(error, HasSubstr(c.value));
   }
+}
+
+TEST(Config, MachinesAreNextToTheSocketUnlessTheFileSaysOtherwise) {
+  const auto folder = [](const std::string& more) {
+    const absl::StatusOr<Config> config =
+        ParseConfig(With(Good(), "socket:", more + " socket:"), "x.conf");
+    EXPECT_TRUE(config.ok()) << config.status();
+    return MachineFolderPath(*config);
+  };
+  unsetenv("STATE_DIRECTORY");
+  EXPECT_EQ(folder(""), "/tmp/b.sock.machines");
+  EXPECT_EQ(folder("machines: \"/var/m\""), "/var/m");
+  EXPECT_EQ(folder("machines: \"none\""), "");
+  setenv("STATE_DIRECTORY", "/var/lib/agmm:/var/lib/other", 1);
+  EXPECT_EQ(folder(""), "/var/lib/agmm/machines");
+  unsetenv("STATE_DIRECTORY");
 }
 
 TEST(Config, MissingPartsAreNamed) {

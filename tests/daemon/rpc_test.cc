@@ -26,8 +26,9 @@ class RpcTest : public testing::Test {
     EXPECT_NE(mkdtemp(directory), nullptr);
     directory_ = directory;
     socket_ = directory_ + "/x.sock";
-    absl::StatusOr<std::unique_ptr<Daemon>> daemon =
-        Daemon::Start(DefaultConfigFor(1, int64_t{64} << 20, socket_), [](absl::Status) {});
+    Config config = DefaultConfigFor(1, int64_t{64} << 20, socket_);
+    config.machines = kNoJournal;
+    absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(config, [](absl::Status) {});
     EXPECT_TRUE(daemon.ok()) << daemon.status();
     daemon_ = *std::move(daemon);
     channel_ = OpenChannel("unix:" + socket_);
@@ -92,8 +93,9 @@ TEST_F(RpcTest, HealthIsServingWhileTheWorldIsReady) {
 TEST_F(RpcTest, ReflectionListsTheServices) {
   const std::string list = RawCall("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
                                    std::string("\x3a\x00", 2));
-  for (const char* service : {"agmm.v1.ClusterService", "agmm.v1.TensorService",
-                              "agmm.v1.ContentService", "agmm.v1.JobService"})
+  for (const char* service :
+       {"agmm.v1.ClusterService", "agmm.v1.TensorService", "agmm.v1.ContentService",
+        "agmm.v1.JobService", "agmm.v1.MachineService"})
     EXPECT_THAT(list, HasSubstr(service));
 }
 

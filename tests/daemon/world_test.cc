@@ -394,6 +394,7 @@ class SocketWorld : public testing::Test {
     EXPECT_NE(mkdtemp(directory), nullptr);
     directory_ = directory;
     config_ = DefaultConfigFor(1, int64_t{64} << 20, directory_ + "/sub/x.sock");
+    config_.machines = kNoJournal;
   }
   ~SocketWorld() override { std::filesystem::remove_all(directory_); }
   v1::GetStatusResponse Status() const {

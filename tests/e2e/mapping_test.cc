@@ -33,6 +33,7 @@ class MappingOfTwo : public ::testing::Test {
     for (int node : {0, 1}) {
       Config config = world_.ConfigOf(node);
       config.socket = Socket(node);
+      config.machines = kNoJournal;
       ASSERT_EQ(world_.Start(node, config, [](absl::Status) {}), absl::OkStatus());
     }
     for (int node : {0, 1}) ASSERT_NE(world_.WaitReady(node), 0u);

@@ -7,6 +7,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -61,6 +62,9 @@ void World::WriteConfigs() {
   for (int node = 0; node < options_.nodes; ++node) {
     std::string local = absl::StrFormat(
         "local {\n  node: \"n%d\"\n  socket: \"%s\"\n  secret: \"secret\"\n", node, socket(node));
+    // Only tests of measurements have any, because they change counters and memory.
+    if (!absl::StrContains(options_.local, "machines:"))
+      absl::StrAppend(&local, "  machines: \"none\"\n");
     absl::StrAppend(&local, options_.local);
     const std::string cpu = absl::StrFormat("kind: \"cpu\" threads: 1 heap: \"%s\"", options_.heap);
     for (int device = 0; device < options_.devices; ++device)

@@ -147,7 +147,7 @@ start() {
   for ((node = 0; node < nodes; ++node)); do
     {
       echo "$world }"
-      echo "local { node: \"n$node\" socket: \"$folder/n$node.sock\" secret: \"secret\""
+      echo "local { node: \"n$node\" socket: \"$folder/n$node.sock\" secret: \"secret\" machines: \"none\""
       for ((rank = node; rank < ranks; rank += nodes)); do
         case $kind in
           cpu) fields='kind: "cpu"' ;;

@@ -29,7 +29,8 @@ ARROWS = {
     "proto/channel": [],
     "proto/convert": ["proto", "kernels/predict", "kernels/schedule", "kernels/base"],
     # daemon.cc makes all parts, so it may include everything.
-    "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "node", "rpc")] +
+    "daemon": [f"daemon/{part}" for part in ("config", "observe", "transport", "link", "sequencer", "measure", "node",
+                                               "rpc")] +
               ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
                "kernels/predict", "kernels/base"],
     "daemon/config": ["kernels/base"],
@@ -39,9 +40,11 @@ ARROWS = {
     # The sequencer and the node never include each other: they talk through daemon/link.
     "daemon/sequencer": ["daemon/link", "daemon/config", "daemon/observe", "proto", "proto/convert",
                          "kernels/predict", "kernels/schedule", "kernels/base"],
+    "daemon/measure": ["daemon/sequencer", "daemon/link", "daemon/observe", "proto", "proto/convert",
+                       "kernels/predict", "kernels/schedule", "kernels/base"],
     "daemon/node": ["daemon/link", "daemon/config", "daemon/observe", "daemon/transport", "proto", "proto/channel",
                     "proto/convert", "kernels/device", "kernels/schedule", "kernels/base"],
-    "daemon/rpc": ["daemon/sequencer", "daemon/node", "daemon/link", "daemon/observe", "proto", "proto/convert",
+    "daemon/rpc": ["daemon/measure", "daemon/sequencer", "daemon/node", "daemon/link", "daemon/observe", "proto", "proto/convert",
                    "kernels/device", "kernels/schedule", "kernels/base"],
     # agmm.h, the library's header.
     "client": [],

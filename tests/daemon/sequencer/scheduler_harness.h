@@ -1,7 +1,6 @@
 // A scheduler with its loop, catalog and placement, over a fake world that tests answer for.
 #pragma once
 
-#include <atomic>
 #include <condition_variable>
 #include <map>
 #include <memory>
@@ -17,6 +16,7 @@
 #include "kernels/base/deadline.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
+#include "tests/daemon/manual_clock.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"
 
@@ -53,23 +53,6 @@ class Answer {
     std::optional<absl::StatusOr<T>> value;
   };
   std::shared_ptr<State> state_ = std::make_shared<State>();
-};
-
-// A clock that stands still until the test moves it.
-class ManualClock final : public Clock {
- public:
-  absl::Time Now() const override {
-    return start_ + absl::Nanoseconds(passed_ns_.load() + set_ns_.load());
-  }
-  int64_t Nanos() const override { return start_ns_ + passed_ns_.load(); }
-  void Advance(absl::Duration by) { passed_ns_ += absl::ToInt64Nanoseconds(by); }
-  // Sets the wall clock, like an administrator.
-  void SetWall(absl::Duration by) { set_ns_ += absl::ToInt64Nanoseconds(by); }
-
- private:
-  const absl::Time start_ = absl::Now();
-  const int64_t start_ns_ = MonotonicNanos();
-  std::atomic<int64_t> passed_ns_{0}, set_ns_{0};
 };
 
 class SchedulerTest : public ::testing::Test {

@@ -196,8 +196,8 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
     const char *arguments, *out;
   } cases[] = {
       {"",
-       "agmmctl: a command is missing after \"agmmctl\"; use one of status, tensor, job, matmul, "
-       "bench, plan, simulate\n"},
+       "agmmctl: a command is missing after \"agmmctl\"; use one of status, topo, tensor, job, "
+       "matmul, bench, plan, simulate, advise\n"},
       {"paln", "agmmctl: unknown command \"paln\"; did you mean \"plan\"?\n"},
       {"tensor lst",
        "agmmctl: unknown command \"lst\" of \"agmmctl tensor\"; did you mean \"list\"?\n"},

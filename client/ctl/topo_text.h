@@ -1,0 +1,18 @@
+// The world's machine as text. Pure.
+#pragma once
+
+#include <string>
+
+#include "absl/time/time.h"
+#include "agmm/v1/machine.pb.h"
+
+namespace agmm {
+
+// Tables of the paths between nodes and within them, and of the devices' rates. `now` is the time
+// from which the age of the measurement counts.
+std::string TopoText(const v1::MachineStatus& status, absl::Time now);
+
+// The line of a measurement that is due: "measuring: 3 of 14 probes", or what it waits for.
+std::string MeasuringText(const v1::MachineStatus& status);
+
+}  // namespace agmm

@@ -1,0 +1,86 @@
+// agmmctl topo: the links and the rates of the world, and their measurement.
+#include <CLI/App.hpp>
+#include <algorithm>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "client/connect/connection.h"
+#include "client/ctl/arguments.h"
+#include "client/ctl/interrupt.h"
+#include "client/ctl/terminal_line.h"
+#include "client/ctl/topo_text.h"
+#include "client/ctl/verbs.h"
+#include "client/npy/output_file.h"
+#include "kernels/base/deadline.h"
+#include "kernels/base/status.h"
+#include "proto/convert/machine_messages.h"
+#include "proto/convert/machine_text.h"
+
+namespace agmm {
+namespace {
+
+constexpr absl::Duration kProgressPoll = absl::Milliseconds(100);
+
+struct TopoFlags {
+  bool measure = false;
+  std::string timeout = "10m";
+  std::string save;
+};
+
+// Returns the machine once the measurement is over.
+absl::StatusOr<v1::MachineStatus> AwaitMeasurement(Connection* connection, absl::Duration timeout) {
+  const Deadline deadline = Deadline::After(timeout);
+  AGMM_ASSIGN_OR_RETURN(v1::MachineStatus status, connection->MeasureMachine());
+  TerminalLine line([&status](absl::Duration) { return MeasuringText(status); });
+  while (status.state() != v1::MachineStatus::STATE_IDLE) {
+    if (deadline.HasPassed()) {
+      return absl::DeadlineExceededError(
+          absl::StrCat(MeasuringText(status), " after ", absl::FormatDuration(timeout),
+                       "; it goes on, and `agmmctl topo` shows the result"));
+    }
+    absl::SleepFor(std::min(deadline.Left(), kProgressPoll));
+    AGMM_ASSIGN_OR_RETURN(v1::MachineStatus now, connection->GetMachine());
+    line.Update([&] { status = std::move(now); });
+  }
+  return status;
+}
+
+absl::Status SaveMachine(const v1::WorldMachine& world, const std::string& path) {
+  AGMM_ASSIGN_OR_RETURN(const Machine machine, FromProto(world.machine()));
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Create(path));
+  AGMM_RETURN_IF_ERROR(file->Write(MachineText(machine)));
+  return file->Commit();
+}
+
+absl::Status RunTopo(const TopoFlags& flags, const Options& options, Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const absl::Duration timeout, ParseTimeout(flags.timeout));
+  const Interrupt interrupt(connection);
+  AGMM_ASSIGN_OR_RETURN(const v1::MachineStatus status, flags.measure
+                                                            ? AwaitMeasurement(connection, timeout)
+                                                            : connection->GetMachine());
+  if (!flags.save.empty()) AGMM_RETURN_IF_ERROR(SaveMachine(status.world(), flags.save));
+  PrintResult(options, ToJson(status), TopoText(status, absl::Now()), flags.save);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void AddTopo(CLI::App* app, Command* command) {
+  CLI::App* verb =
+      app->add_subcommand("topo", "Show the bandwidths, latencies and rates of the world");
+  auto flags = std::make_shared<TopoFlags>();
+  CLI::Option* measure = verb->add_flag("--measure", flags->measure,
+                                        "Measure them now, and wait for the result; jobs go first");
+  verb->add_option("--timeout", flags->timeout,
+                   "How long --measure waits, such as 30s or 5m, at most 24h")
+      ->capture_default_str()
+      ->needs(measure);
+  verb->add_option("--save", flags->save,
+                   "Write the machine to this file, as text that `agmmctl simulate --machine` "
+                   "reads; - is standard output");
+  OnVerb(verb, command, flags, RunTopo);
+}
+
+}  // namespace agmm

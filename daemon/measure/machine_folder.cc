@@ -1,0 +1,76 @@
+#include "daemon/measure/machine_folder.h"
+
+#include <google/protobuf/text_format.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "kernels/base/hash.h"
+#include "kernels/base/read_file.h"
+#include "kernels/base/status.h"
+#include "proto/convert/machine_messages.h"
+#include "proto/convert/text_message.h"
+
+namespace agmm::measure {
+namespace {
+
+// Far above a world's of a thousand nodes' paths.
+constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+
+}  // namespace
+
+std::string MachineFolder::FileOf(const std::vector<std::string>& hardware) const {
+  return absl::StrCat(path_, "/machine-", HashHex(Fnv1a(absl::StrJoin(hardware, "\n"))), ".txtpb");
+}
+
+absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
+    const std::vector<std::string>& hardware) const {
+  const std::string file = FileOf(hardware);
+  std::error_code error;
+  if (!std::filesystem::exists(file, error))
+    return absl::NotFoundError(absl::StrCat(file, " does not exist"));
+  AGMM_ASSIGN_OR_RETURN(const FileContents read, ReadFileUpTo(file, kMaxFileBytes, file));
+  v1::WorldMachine machine;
+  google::protobuf::TextFormat::ParseInfoTree places;
+  AGMM_RETURN_IF_ERROR(ParseTextMessage(read.bytes, file, &machine, &places));
+  if (const absl::Status valid = FromProto(machine.machine()).status(); !valid.ok()) {
+    return AtField(WithMessage(valid, absl::StrCat("machine.", valid.message())), file, machine,
+                   places);
+  }
+  // The text after a lost beginning may still parse.
+  const std::vector<std::string> measured(machine.hardware().begin(), machine.hardware().end());
+  if (measured != hardware || !machine.has_measure_time()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(file, ":1:1: the file does not describe the hardware of its name"));
+  }
+  return machine;
+}
+
+absl::Status MachineFolder::Save(const v1::WorldMachine& machine) const {
+  const std::string file = FileOf({machine.hardware().begin(), machine.hardware().end()});
+  std::string text;
+  google::protobuf::TextFormat::PrintToString(machine, &text);
+  std::error_code error;
+  std::filesystem::create_directories(path_, error);
+  // A reader sees the old file or the new one, and two daemons do not mix their texts.
+  const std::string draft = absl::StrFormat("%s.%d", file, ::getpid());
+  std::ofstream out(draft, std::ios::trunc);
+  out << text;
+  out.close();
+  if (!out) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", draft));
+  }
+  std::filesystem::rename(draft, file, error);
+  if (error)
+    return absl::InternalError(absl::StrFormat("cannot rename %s: %s", draft, error.message()));
+  return absl::OkStatus();
+}
+
+}  // namespace agmm::measure

@@ -1,0 +1,448 @@
+#include "daemon/measure/measurer.h"
+
+#include <spdlog/spdlog.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "daemon/measure/world_machine.h"
+#include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/machine_messages.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+#include "proto/convert/time.h"
+
+namespace agmm {
+namespace {
+
+using measure::MachineOf;
+using measure::PresetOf;
+using measure::Probe;
+using measure::Survey;
+
+// Plans, launches and tensors of jobs have lower ids, which begin at 1.
+constexpr uint64_t kFirstId = uint64_t{1} << 62;
+// Epochs of a launch take about this long together, because a job may have to wait for them.
+constexpr double kLaunchNs = 8e6;
+constexpr int kMaxEpochs = 64;
+// Launches of a probe: the first one packs and connects, and tells how long an epoch takes.
+constexpr int kLaunches = 6;
+// A probe that hangs ends with an error.
+constexpr absl::Duration kTimeout = absl::Seconds(2);
+// The world is idle for so long before a measurement that was asked for.
+constexpr absl::Duration kShortQuiet = absl::Milliseconds(100);
+// The part of the free memory that a probe may take.
+constexpr int64_t kMemoryShare = 4;
+constexpr int64_t kFillColumns = 1024;
+
+// Returns the mean time of an epoch in a launch, without the first one, which waits for the other
+// nodes to begin: from the end of that to the end of the last one. The times of single epochs would
+// leave out what has arrived before its receiver began the epoch.
+double MeanEpochNs(const v1::RankReport& rank) {
+  const int epochs = rank.epoch_us_size();
+  if (epochs < 2) return rank.epoch_us(0) * 1e3;
+  const double first_end_us = rank.start_unix_us() + rank.epoch_us(0);
+  const double last_end_us = rank.epoch_start_unix_us() + rank.epoch_us(epochs - 1);
+  return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
+}
+
+// Returns the median of a message's times, because links pass bursts that are faster than they are.
+// Other times have their lower quartile, because other programs on a host only make them longer.
+double UsualTime(Probe::Kind kind, std::vector<double> times_ns) {
+  const bool message = kind == Probe::Kind::kOneWay || kind == Probe::Kind::kBothWays;
+  const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / (message ? 2 : 4));
+  std::nth_element(times_ns.begin(), usual, times_ns.end());
+  return *usual;
+}
+
+}  // namespace
+
+Measurer::Measurer(Parts parts)
+    : parts_(std::move(parts)),
+      probes_(parts_.metrics->counter("measure_probes_total")),
+      dropped_(parts_.metrics->counter("measure_probes_dropped_total")),
+      next_id_(kFirstId) {
+  Know(PresetOf(parts_.preset("cpu")));
+}
+
+// All callers have machines that are valid: presets, files that were checked, and those of surveys.
+void Measurer::Know(v1::WorldMachine world) {
+  absl::StatusOr<Machine> machine = FromProto(world.machine());
+  if (!machine.ok()) {
+    spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
+                  std::string(machine.status().message()));
+    return;
+  }
+  known_ = std::move(world);
+  machine_ = std::make_shared<const Machine>(*std::move(machine));
+}
+
+Measurer::~Measurer() { *alive_ = false; }
+
+bool Measurer::MakeWay() {
+  used_ns_ = parts_.clock->Nanos();
+  if (run_ == nullptr) return true;
+  run_->dropped = true;
+  return run_->memory.shard_bytes() == 0;
+}
+
+v1::MachineStatus Measurer::Status() const {
+  v1::MachineStatus status;
+  *status.mutable_world() = known_;
+  for (int node = 0; node < parts_.members->node_count(); ++node)
+    status.add_node_names(parts_.members->node_name(node));
+  status.set_state(v1::MachineStatus::STATE_IDLE);
+  if (!due_) return status;
+  if (survey_.has_value()) {
+    status.set_probes_done(survey_->done());
+    status.set_probe_count(survey_->count());
+  }
+  status.set_state(run_ != nullptr ? v1::MachineStatus::STATE_MEASURING
+                                   : v1::MachineStatus::STATE_WAITING);
+  if (run_ == nullptr) {
+    status.set_waits_for(!Complete()         ? "all nodes to join"
+                         : !parts_.is_idle() ? "jobs to end"
+                                             : "the world to be idle for a while");
+  }
+  return status;
+}
+
+void Measurer::Measure() {
+  due_ = asked_ = true;
+  Schedule(absl::ZeroDuration());
+}
+
+bool Measurer::Complete() const {
+  std::vector<int> all;
+  for (size_t rank = 0; rank < parts_.members->ranks().size(); ++rank)
+    all.push_back(static_cast<int>(rank));
+  return !all.empty() && parts_.members->Ready(all).ok();
+}
+
+// Ports are left out, because they say nothing about the hardware.
+std::vector<std::string> Measurer::Hardware() const {
+  std::vector<std::string> hardware = {absl::StrFormat(
+      "world %s of %s", parts_.cluster, Counted(parts_.members->node_count(), "node"))};
+  for (int node = 0; node < parts_.members->node_count(); ++node) {
+    std::vector<std::string> words = {
+        absl::StrFormat("node %s on %s", parts_.members->node_name(node), parts_.hosts[node])};
+    for (const WorldRank& rank : parts_.members->ranks()) {
+      if (rank.node != node) continue;
+      if (words.size() == 1 && !rank.processor.empty()) words.push_back(rank.processor);
+      words.push_back(absl::StrFormat("%s in island %d", rank.device, rank.island));
+    }
+    hardware.push_back(absl::StrJoin(words, "; "));
+  }
+  return hardware;
+}
+
+measure::Site Measurer::SiteNow() const {
+  measure::Site site;
+  int64_t free_bytes = INT64_MAX;
+  const std::vector<WorldRank>& ranks = parts_.members->ranks();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    site.node_of_rank.push_back(ranks[rank].node);
+    site.island_of_rank.push_back(ranks[rank].island);
+    site.kind_of_rank.push_back(ranks[rank].kind);
+    free_bytes = std::min(free_bytes, parts_.placement->largest_free_bytes(static_cast<int>(rank)));
+  }
+  site.max_bytes = free_bytes / kMemoryShare;
+  return site;
+}
+
+void Measurer::OnReady() {
+  if (!Complete()) return;
+  if (std::vector<std::string> hardware = Hardware(); hardware != hardware_) {
+    hardware_ = std::move(hardware);
+    Know(PresetOf(parts_.preset(parts_.members->ranks()[0].kind)));
+    survey_.reset();
+    due_ = asked_;
+    Load();
+  }
+  if (due_) Schedule(asked_ ? kShortQuiet : parts_.quiet);
+}
+
+void Measurer::Load() {
+  if (!parts_.folder.has_value()) return;
+  parts_.worker->Post(
+      [this, alive = alive_, loop = parts_.loop, folder = *parts_.folder, hardware = hardware_] {
+        absl::StatusOr<v1::WorldMachine> loaded = folder.Load(hardware);
+        loop->Post([this, alive, hardware, loaded = std::move(loaded)]() mutable {
+          if (*alive && hardware == hardware_) OnLoaded(std::move(loaded));
+        });
+      });
+}
+
+void Measurer::OnLoaded(absl::StatusOr<v1::WorldMachine> loaded) {
+  if (known_.has_measure_time()) return;  // measured meanwhile
+  if (loaded.ok()) {
+    Know(*std::move(loaded));
+    spdlog::info("the world's machine is version {}, from {}", known_.machine().version(),
+                 parts_.folder->FileOf(hardware_));
+    return;
+  }
+  if (!absl::IsNotFound(loaded.status())) {
+    spdlog::warn("the machine on disk is measured again and replaced: {}",
+                 std::string(loaded.status().message()));
+  }
+  due_ = true;
+  Schedule(parts_.quiet);
+}
+
+void Measurer::Schedule(absl::Duration delay) {
+  if (std::exchange(scheduled_, true)) parts_.loop->Cancel(timer_);
+  timer_ = parts_.loop->PostAfter(delay, [this, alive = alive_] {
+    if (!*alive) return;
+    scheduled_ = false;
+    Begin();
+  });
+}
+
+void Measurer::Begin() {
+  // OnReady continues a measurement that waits for nodes.
+  if (!due_ || run_ != nullptr || !Complete()) return;
+  const absl::Duration quiet = asked_ ? kShortQuiet : parts_.quiet;
+  const absl::Duration idle = absl::Nanoseconds(parts_.clock->Nanos() - used_ns_);
+  if (!parts_.is_idle()) return Schedule(quiet);
+  if (used_ns_ != 0 && idle < quiet) return Schedule(quiet - idle);
+  // Begins again if tensors have since taken memory that the probes count on.
+  const measure::Site site = SiteNow();
+  if (!survey_.has_value() || site.max_bytes < survey_->site().max_bytes) survey_.emplace(site);
+  StartProbe();
+}
+
+void Measurer::StartProbe() {
+  if (!due_ || run_ != nullptr || !Complete()) return;
+  if (!parts_.is_idle()) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
+  const std::optional<Probe> next = survey_->Next();
+  if (!next.has_value()) return Finish();
+  run_ = std::make_unique<Run>();
+  run_->probe = *next;
+  run_->id = next_id_++;
+  for (int rank : next->ranks) run_->nodes.insert(parts_.members->ranks()[rank].node);
+  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, id = run_->id, probe = *next,
+                       site = survey_->site()] {
+    absl::StatusOr<JobSpec> job = JobOf(probe, site.node_of_rank, site.island_of_rank);
+    Planned planned;
+    planned.status = job.status();
+    if (job.ok()) planned = BeginPlan(*job);
+    if (planned.status.ok()) FinishPlan(*job, planned);
+    loop->Post([this, alive, id, job = job.ok() ? *job : JobSpec(), planned = std::move(planned)] {
+      if (*alive) OnPlanned(id, job, planned);
+    });
+  });
+}
+
+void Measurer::OnPlanned(uint64_t id, JobSpec job, Planned planned) {
+  if (run_ == nullptr || run_->id != id) return;
+  run_->error = planned.status;
+  if (!run_->error.ok() || run_->dropped) return EndRun();
+  run_->layout = measure::LayOut(job.problem, planned.workspace_bytes);
+  run_->job = std::move(job);
+  run_->planned = std::move(planned);
+  v1::Command command;
+  *command.mutable_prepare_plan() = PrepareCommand(run_->id, run_->job, run_->planned);
+  Await(Run::Stage::kPreparing, command);
+}
+
+void Measurer::Await(Run::Stage stage, const v1::Command& command) {
+  run_->stage = stage;
+  run_->awaited = run_->nodes;
+  for (int node : run_->nodes) parts_.members->Send(node, command);
+}
+
+void Measurer::OnReport(int node, const v1::Report& report) {
+  if (run_ == nullptr) return;
+  if (report.has_launch_done()) return OnLaunchDone(node, report.launch_done());
+  absl::Status error;
+  if (report.has_plan_prepared() && report.plan_prepared().plan_id() == run_->id) {
+    const v1::PlanPrepared& prepared = report.plan_prepared();
+    error = FromProto(prepared.error());
+    run_->device_paths.insert(prepared.device_paths().begin(), prepared.device_paths().end());
+  } else if (report.has_tensor_placed() && report.tensor_placed().tensor_id() == run_->id) {
+    error = FromProto(report.tensor_placed().error());
+  } else if (report.has_tensor_filled() && report.tensor_filled().tensor_id() == run_->id) {
+    error = FromProto(report.tensor_filled().error());
+  } else {
+    return;
+  }
+  if (run_->error.ok()) run_->error = std::move(error);
+  if (run_->awaited.erase(node) > 0 && run_->awaited.empty()) OnStageOver();
+}
+
+void Measurer::OnStageOver() {
+  // A job that has come since waits for nothing but the stage.
+  if (!run_->error.ok() || run_->dropped || !parts_.is_idle()) {
+    run_->dropped |= run_->error.ok();
+    return EndRun();
+  }
+  switch (run_->stage) {
+    case Run::Stage::kPlanning: break;
+    case Run::Stage::kPreparing: return TakeMemory();
+    case Run::Stage::kPlacing: return Fill();
+    case Run::Stage::kFilling: return Launch();
+    case Run::Stage::kRunning: return run_->launches < kLaunches ? Launch() : EndRun();
+  }
+}
+
+// Idle workspaces of jobs are left where they are.
+void Measurer::TakeMemory() {
+  const Mesh& mesh = run_->job.problem.mesh;
+  const int64_t bytes = run_->layout.bytes;
+  run_->error = parts_.placement->CheckRoom(mesh.ranks, bytes, {});
+  if (!run_->error.ok()) return EndRun();
+  const absl::StatusOr<int64_t> offset =
+      parts_.placement->Allocate(mesh.ranks, bytes, MemoryClass::kWorkspace);
+  const DType dtype = run_->probe.dtype;
+  const absl::StatusOr<Tensor> tensor =
+      ParseTensor("[M, K]", mesh, bytes / (kFillColumns * SizeOf(dtype)), kFillColumns, dtype);
+  run_->memory.set_tensor_id(run_->id);
+  run_->memory.set_offset_bytes(*offset);
+  run_->memory.set_shard_bytes(bytes);
+  *run_->memory.mutable_spec() = ToProto(mesh, *tensor);
+  v1::Command command;
+  *command.mutable_place_tensor()->mutable_tensor() = run_->memory;
+  Await(Run::Stage::kPlacing, command);
+}
+
+// Pages that nothing has written are all one page, which stays in the cache.
+void Measurer::Fill() {
+  v1::Command command;
+  command.mutable_fill_shards()->set_tensor_id(run_->id);
+  command.mutable_fill_shards()->mutable_fill()->set_kind(v1::Fill::KIND_INTEGERS);
+  Await(Run::Stage::kFilling, command);
+}
+
+void Measurer::Launch() {
+  v1::Command command;
+  v1::LaunchJob* launch = command.mutable_launch_job();
+  const int64_t begin = run_->memory.offset_bytes();
+  int count = 1;
+  if (run_->launches > 0) {
+    // Two at least, because the first one waits for the other nodes to begin.
+    count = static_cast<int>(
+        std::clamp(kLaunchNs / std::max(run_->last_ns, 1.0), 2.0, static_cast<double>(kMaxEpochs)));
+  }
+  run_->launch = next_id_++;
+  launch->set_job_id(run_->launch);
+  launch->set_plan_id(run_->id);
+  launch->set_first_epoch(run_->next_epoch);
+  launch->set_epoch_count(count);
+  launch->set_workspace_offset_bytes(begin + run_->layout.workspace_offset_bytes);
+  *launch->mutable_timeout() = ToProto(kTimeout);
+  for (const int64_t offset : run_->layout.offset_bytes) {
+    launch->add_offset_bytes(begin + offset);
+    launch->add_versions(run_->id);
+  }
+  run_->next_epoch += count;
+  Await(Run::Stage::kRunning, command);
+}
+
+void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
+  if (run_->stage != Run::Stage::kRunning || done.job_id() != run_->launch ||
+      run_->awaited.erase(node) == 0)
+    return;
+  const bool timed = run_->launches > 0;
+  for (const v1::RankReport& rank : done.ranks()) {
+    if (rank.epoch_us().empty()) continue;
+    const double mean_ns = MeanEpochNs(rank);
+    if (timed) run_->epoch_ns[rank.rank()].push_back(mean_ns);
+    run_->latest_ns = std::max(run_->latest_ns, mean_ns);
+  }
+  if (absl::Status error = FromProto(done.error()); !error.ok() && run_->error.ok()) {
+    run_->error = Annotate(error, absl::StrCat("node ", parts_.members->node_name(node)));
+    v1::Command command;
+    command.mutable_cancel_launch()->set_job_id(run_->launch);
+    *command.mutable_cancel_launch()->mutable_reason() = ToProto(absl::CancelledError(
+        absl::StrCat("the probe failed on node ", parts_.members->node_name(node))));
+    for (int other : run_->awaited) parts_.members->Send(other, command);
+  }
+  if (!run_->awaited.empty()) return;
+  ++run_->launches;
+  run_->last_ns = std::exchange(run_->latest_ns, 0);
+  OnStageOver();
+}
+
+void Measurer::EndRun() {
+  const std::unique_ptr<Run> over = std::move(run_);
+  if (over->stage != Run::Stage::kPlanning) {
+    v1::Command command;
+    command.mutable_release_plan()->set_plan_id(over->id);
+    for (int node : over->nodes) parts_.members->Send(node, command);
+  }
+  if (over->memory.shard_bytes() > 0) FreeMemory(*over);
+  if (over->dropped) {
+    dropped_->Add();
+  } else if (!over->error.ok()) {
+    survey_->Fail(std::string(over->error.message()));
+  } else {
+    probes_->Add();
+    measure::EpochTimes times;
+    for (const auto& [rank, epoch_ns] : over->epoch_ns)
+      times[rank] = UsualTime(over->probe.kind, epoch_ns);
+    survey_->Add(times, PathOf(*over));
+  }
+  for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
+  if (over->dropped) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
+  parts_.loop->Post([this, alive = alive_] {
+    if (*alive) StartProbe();
+  });
+}
+
+void Measurer::FreeMemory(const Run& run) {
+  // The nodes then also drop what they have packed of it.
+  v1::Command command;
+  command.mutable_drop_tensor()->set_tensor_id(run.id);
+  for (int node : run.nodes) parts_.members->Send(node, command);
+  parts_.placement->Free(run.job.problem.mesh.ranks, run.memory.offset_bytes(),
+                         run.memory.shard_bytes(), MemoryClass::kWorkspace);
+}
+
+std::string Measurer::PathOf(const Run& run) const {
+  if (run.nodes.size() > 1) return parts_.transport;
+  return run.device_paths.empty() ? "memory" : absl::StrJoin(run.device_paths, ", ");
+}
+
+void Measurer::Finish() {
+  const Survey survey = *std::exchange(survey_, std::nullopt);
+  due_ = asked_ = false;
+  v1::WorldMachine measured = MachineOf(survey, parts_.preset(parts_.members->ranks()[0].kind));
+  if (!measured.errors().empty()) {
+    spdlog::warn("{} of {} figures could not be measured; {}", measured.errors_size(),
+                 survey.count(), measured.errors(0));
+  }
+  if (measured.devices().empty() && measured.paths().empty()) {
+    *known_.mutable_errors() = measured.errors();
+    return;
+  }
+  measured.mutable_machine()->set_name(parts_.cluster);
+  measured.mutable_machine()->set_version(known_.machine().version() + 1);
+  *measured.mutable_measure_time() = ToProto(parts_.clock->Now());
+  *measured.mutable_hardware() = {hardware_.begin(), hardware_.end()};
+  Know(std::move(measured));
+  spdlog::info("measured the world: machine version {}, {} of {} figures",
+               known_.machine().version(), survey.count() - known_.errors_size(), survey.count());
+  if (!parts_.folder.has_value()) return;
+  parts_.worker->Post([folder = *parts_.folder, machine = known_] {
+    if (const absl::Status saved = folder.Save(machine); !saved.ok())
+      spdlog::warn("the world's machine is not kept: {}", std::string(saved.message()));
+  });
+}
+
+void Measurer::OnGenerationEnded(const std::vector<int>&, const absl::Status&) {
+  if (run_ == nullptr) return;
+  const std::unique_ptr<Run> over = std::move(run_);
+  // The nodes drop the rest themselves, and memory is used again only once they have drained.
+  if (over->memory.shard_bytes() > 0) {
+    parts_.placement->Free(over->job.problem.mesh.ranks, over->memory.offset_bytes(),
+                           over->memory.shard_bytes(), MemoryClass::kWorkspace);
+  }
+  for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
+}
+
+}  // namespace agmm

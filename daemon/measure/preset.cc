@@ -1,0 +1,13 @@
+#include "daemon/measure/preset.h"
+
+#include "proto/convert/machine_messages.h"
+#include "proto/convert/machine_text.h"
+
+namespace agmm::measure {
+
+v1::Machine PresetFor(const std::string& kind) {
+  // Both are part of the program.
+  return ToProto(*Preset(kind == "cuda" ? "h100-nvlink" : "cpu-tcp"));
+}
+
+}  // namespace agmm::measure

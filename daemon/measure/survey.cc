@@ -1,0 +1,132 @@
+#include "daemon/measure/survey.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+namespace agmm::measure {
+namespace {
+
+// A message that takes this long is measured well: it is much longer than a signal and than the
+// bursts that links pass unlimited.
+constexpr double kLongMessageNs = 4e6;
+// The first message with a figure for the bandwidth; then sizes grow at most by the factor.
+constexpr int64_t kFirstBytes = 64 << 10;
+constexpr int64_t kMostGrowth = 8;
+constexpr int64_t kMaxBytes = 4 << 20, kMaxGpuBytes = 64 << 20;
+// Copies are larger than caches.
+constexpr int64_t kMaxCopyBytes = 32 << 20;
+// A small product, one of this time, and one of that.
+constexpr int64_t kFirstSide = 128;
+constexpr double kMediumProductNs = 0.7e6, kLargeProductNs = 6e6, kLongestProductNs = 7e6;
+constexpr int64_t kMaxSide = 1024, kMaxGpuSide = 8192;
+constexpr int64_t kSideStep = 64;
+constexpr size_t kProducts = 3;
+
+// Ranks of each node.
+std::map<int, std::vector<int>> RanksByNode(const Site& site) {
+  std::map<int, std::vector<int>> ranks;
+  for (size_t rank = 0; rank < site.node_of_rank.size(); ++rank)
+    ranks[site.node_of_rank[rank]].push_back(static_cast<int>(rank));
+  return ranks;
+}
+
+bool IsProduct(const Probe& probe) { return probe.kind == Probe::Kind::kProduct; }
+
+}  // namespace
+
+Survey::Survey(const Site& site) : site_(site) {
+  const std::map<int, std::vector<int>> by_node = RanksByNode(site);
+  for (auto from = by_node.begin(); from != by_node.end(); ++from)
+    for (auto to = std::next(from); to != by_node.end(); ++to)
+      AddPair(from->second[0], to->second[0]);
+  for (const auto& [node, ranks] : by_node) {
+    // One pair that shares an island, and one that does not.
+    const int island = site.island_of_rank[ranks[0]];
+    for (const bool same : {true, false}) {
+      const auto other = std::find_if(ranks.begin() + 1, ranks.end(), [&](int rank) {
+        return (site.island_of_rank[rank] == island) == same;
+      });
+      if (other != ranks.end()) AddPair(ranks[0], *other);
+    }
+    Add(Probe::Kind::kCopy, {ranks[0]}, DType::kBF16, kFirstBytes);
+  }
+  std::vector<int> all;
+  for (size_t rank = 0; rank < site.node_of_rank.size(); ++rank)
+    all.push_back(static_cast<int>(rank));
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    Add(Probe::Kind::kProduct, all, dtype, kFirstSide);
+}
+
+void Survey::AddPair(int from, int to) {
+  Add(Probe::Kind::kOneWay, {from, to}, DType::kBF16, kLeastBytes);
+  Add(Probe::Kind::kOneWay, {to, from}, DType::kBF16, kLeastBytes);
+  Add(Probe::Kind::kBothWays, {from, to}, DType::kBF16, kFirstBytes);
+}
+
+void Survey::Add(Probe::Kind kind, std::vector<int> ranks, DType dtype, int64_t size) {
+  Series& series = series_.emplace_back();
+  series.next = {kind, std::move(ranks), dtype, size};
+  series.next.size = std::min(size, MaxSize(series.next));
+}
+
+std::optional<Probe> Survey::Next() const {
+  if (current_ == series_.size()) return std::nullopt;
+  return series_[current_].next;
+}
+
+void Survey::Add(const EpochTimes& times, const std::string& path) {
+  Series& series = series_[current_];
+  series.path = path;
+  const int64_t size = series.next.size;
+  double took_ns = 0;
+  for (const auto& [rank, time_ns] : times) took_ns = std::max(took_ns, time_ns);
+  series.timed.emplace_back(size, times);
+  series.next.size = SizeAfter(series, size, took_ns);
+  series.over = series.next.size == 0;
+  if (series.over) ++current_;
+}
+
+void Survey::Fail(const std::string& why) {
+  series_[current_].error = why;
+  series_[current_].over = true;
+  ++current_;
+}
+
+int64_t Survey::SizeAfter(const Series& series, int64_t size, double took_ns) const {
+  const int64_t max = MaxSize(series.next);
+  if (size >= max || took_ns <= 0) return 0;
+  if (IsProduct(series.next)) {
+    if (series.timed.size() >= kProducts) return 0;
+    const double goal_ns = series.timed.size() == 1 ? kMediumProductNs : kLargeProductNs;
+    const double side = static_cast<double>(size) * std::cbrt(goal_ns / took_ns);
+    const int64_t steps = static_cast<int64_t>(side / kSideStep);
+    const int64_t next = std::min(std::max(steps * kSideStep, size + kSideStep), max);
+    const double growth = static_cast<double>(next) / static_cast<double>(size);
+    return took_ns * std::pow(growth, 3) > kLongestProductNs ? 0 : next;
+  }
+  if (size < kFirstBytes) return std::min(kFirstBytes, max);
+  int64_t growth = 1;
+  while (growth < kMostGrowth && took_ns * static_cast<double>(growth) < kLongMessageNs / 2)
+    growth *= 2;
+  return growth == 1 ? 0 : std::min(size * growth, max);
+}
+
+// A copy takes its size twice. A message takes it three times: where it is sent, where it arrives,
+// and the result of the product that its plan is of. A product takes three matrices.
+int64_t Survey::MaxSize(const Probe& probe) const {
+  const bool gpu = std::any_of(probe.ranks.begin(), probe.ranks.end(),
+                               [&](int rank) { return site_.kind_of_rank[rank] != "cpu"; });
+  const int64_t room = site_.max_bytes / 4;
+  if (IsProduct(probe)) {
+    const double side = std::sqrt(static_cast<double>(room) / SizeOf(probe.dtype));
+    const int64_t fits = static_cast<int64_t>(side) / kSideStep * kSideStep;
+    return std::clamp(fits, kSideStep, gpu ? kMaxGpuSide : kMaxSide);
+  }
+  const bool copy = probe.kind == Probe::Kind::kCopy;
+  const int64_t fits = room * (copy ? 2 : 1) / kLeastBytes * kLeastBytes;
+  const int64_t most = copy ? kMaxCopyBytes : kMaxBytes;
+  return std::clamp(fits, kLeastBytes, gpu ? kMaxGpuBytes : most);
+}
+
+}  // namespace agmm::measure

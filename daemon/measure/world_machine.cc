@@ -1,0 +1,268 @@
+#include "daemon/measure/world_machine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "proto/convert/plan_inputs.h"
+
+namespace agmm::measure {
+namespace {
+
+// A link with this share of the best one's bandwidth is as fast as it.
+constexpr double kFastShare = 0.8;
+
+// A smaller and faster copy stays in a cache, and says nothing about the memory.
+constexpr int64_t kLeastCopyBytes = 8 << 20;
+constexpr double kLeastCopyNs = 1e6;
+
+using Paths = std::vector<const v1::MeasuredPath*>;
+
+// Times of one pair of ranks, in ns.
+struct PairTimes {
+  double signal_ns = 0;  // a small message and the answer to it
+  int64_t bytes = 0;     // of the large message
+  double message_ns = 0;
+};
+
+double TimeAt(const EpochTimes& times, int rank) {
+  const auto it = times.find(rank);
+  return it == times.end() ? 0 : it->second;
+}
+
+double Slowest(const EpochTimes& times) {
+  double slowest_ns = 0;
+  for (const auto& [rank, time_ns] : times) slowest_ns = std::max(slowest_ns, time_ns);
+  return slowest_ns;
+}
+
+// The message's answer tells its sender when it can send the next, so an epoch takes both
+// latencies, whatever the size.
+double BytesPerNs(const PairTimes& times) {
+  if (times.message_ns <= 0) return 0;
+  // A message that is hardly longer than a signal has no better figure.
+  const double moving_ns = std::max(times.message_ns - times.signal_ns, times.message_ns / 4);
+  return static_cast<double>(times.bytes) / moving_ns;
+}
+
+// Makes the paths of the survey, with one-way rates and latencies.
+std::vector<v1::MeasuredPath> OneWayPaths(const Survey& survey) {
+  std::vector<v1::MeasuredPath> paths;
+  for (const Series& series : survey.series()) {
+    if (series.next.kind != Probe::Kind::kOneWay || series.timed.size() < 2) continue;
+    const int from = series.next.ranks[0], to = series.next.ranks[1];
+    const PairTimes times = {TimeAt(series.timed.front().second, to), series.timed.back().first,
+                             TimeAt(series.timed.back().second, to)};
+    v1::MeasuredPath& path = paths.emplace_back();
+    path.set_from_rank(from);
+    path.set_to_rank(to);
+    path.set_from_node(survey.site().node_of_rank[from]);
+    path.set_to_node(survey.site().node_of_rank[to]);
+    path.set_one_way_gb_per_s(BytesPerNs(times));
+    path.set_latency_us(times.signal_ns / 2 / 1e3);
+    path.set_path(series.path);
+  }
+  return paths;
+}
+
+void AddBothWays(const Survey& survey, std::vector<v1::MeasuredPath>* paths) {
+  for (const Series& series : survey.series()) {
+    if (series.next.kind != Probe::Kind::kBothWays || series.timed.empty()) continue;
+    const int a = series.next.ranks[0], b = series.next.ranks[1];
+    for (v1::MeasuredPath& path : *paths) {
+      if (std::minmax(path.from_rank(), path.to_rank()) != std::minmax(a, b)) continue;
+      const PairTimes times = {path.latency_us() * 2e3, series.timed.back().first,
+                               Slowest(series.timed.back().second)};
+      // Each direction has at most the bandwidth that it has alone.
+      path.set_two_way_gb_per_s(2 * std::min(BytesPerNs(times), path.one_way_gb_per_s()));
+    }
+  }
+}
+
+Paths Select(const v1::WorldMachine& world,
+             const std::function<bool(const v1::MeasuredPath&)>& wanted) {
+  Paths paths;
+  for (const v1::MeasuredPath& path : world.paths())
+    if (wanted(path)) paths.push_back(&path);
+  return paths;
+}
+
+double Mean(const Paths& paths, double (v1::MeasuredPath::*figure)() const) {
+  double sum = 0;
+  for (const v1::MeasuredPath* path : paths) sum += (path->*figure)();
+  return sum / static_cast<double>(paths.size());
+}
+
+// Sets the rates of links to those of the fast ones among `paths`, and returns the fast ones.
+Paths SetRates(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
+  double best = 0;
+  for (const v1::MeasuredPath* path : paths) best = std::max(best, path->one_way_gb_per_s());
+  Paths fast;
+  for (const v1::MeasuredPath* path : paths)
+    if (path->one_way_gb_per_s() >= kFastShare * best) fast.push_back(path);
+  const double one_way = Mean(fast, &v1::MeasuredPath::one_way_gb_per_s);
+  const double two_way = Mean(fast, &v1::MeasuredPath::two_way_gb_per_s);
+  links->set_one_way_gb_per_s(one_way);
+  links->set_two_way_gb_per_s(std::clamp(two_way, one_way, 2 * one_way));
+  const double latency_us = Mean(fast, &v1::MeasuredPath::latency_us);
+  links->set_latency_us(std::max(latency_us - fixed_us, latency_us / 2));
+  links->clear_pairs();
+  return fast;
+}
+
+void SetPairs(const Paths& paths, const Paths& fast, double fixed_us, v1::MachineLinks* links) {
+  for (const v1::MeasuredPath* path : paths) {
+    if (std::find(fast.begin(), fast.end(), path) != fast.end()) continue;
+    v1::MachineLinks::Pair* pair = links->add_pairs();
+    pair->set_from_node(path->from_node());
+    pair->set_to_node(path->to_node());
+    // A single link must not be faster than the ports, also where noise says so.
+    pair->set_one_way_gb_per_s(std::min(path->one_way_gb_per_s(), links->one_way_gb_per_s()));
+    pair->set_latency_us(std::max(path->latency_us() - fixed_us, path->latency_us() / 2));
+  }
+}
+
+void SetLinks(const Survey& survey, v1::WorldMachine* world) {
+  v1::Machine& machine = *world->mutable_machine();
+  const v1::MachineDevice& device = machine.device();
+  // The model adds these to a message's latency.
+  const double fixed_us = device.message_us() + device.step_us() + device.signal_us();
+  const Site& site = survey.site();
+  const auto same_node = [](const v1::MeasuredPath& path) {
+    return path.from_node() == path.to_node();
+  };
+  const auto same_island = [&](const v1::MeasuredPath& path) {
+    return site.island_of_rank[path.from_rank()] == site.island_of_rank[path.to_rank()];
+  };
+  const Paths between = Select(*world, [&](const auto& path) { return !same_node(path); });
+  const Paths within =
+      Select(*world, [&](const auto& path) { return same_node(path) && same_island(path); });
+  const Paths staged =
+      Select(*world, [&](const auto& path) { return same_node(path) && !same_island(path); });
+  if (between.empty()) {
+    world->add_preset_fields("between");
+  } else {
+    const Paths fast = SetRates(between, fixed_us, machine.mutable_between());
+    SetPairs(between, fast, fixed_us, machine.mutable_between());
+  }
+  if (within.empty()) {
+    world->add_preset_fields("within");
+  } else {
+    SetRates(within, fixed_us, machine.mutable_within());
+  }
+  if (staged.empty()) {
+    world->add_preset_fields("staged");
+  } else {
+    if (!machine.has_staged()) *machine.mutable_staged() = machine.within();
+    SetRates(staged, fixed_us, machine.mutable_staged());
+  }
+}
+
+v1::MeasuredDevice* DeviceOf(int rank, v1::WorldMachine* world) {
+  for (v1::MeasuredDevice& device : *world->mutable_devices())
+    if (device.rank() == rank) return &device;
+  v1::MeasuredDevice* device = world->add_devices();
+  device->set_rank(rank);
+  return device;
+}
+
+double GflopOf(int64_t side) { return 2.0 * std::pow(static_cast<double>(side), 3) / 1e9; }
+
+// A product's rate leaves out its fixed cost, which the model adds.
+void AddProducts(const Series& series, double fixed_ns, v1::WorldMachine* world) {
+  for (const auto& [side, times] : series.timed) {
+    double sum_ns = 0;
+    int ranks = 0;
+    const auto rate = [&, side = side](double time_ns, v1::MachineGemm* gemm) {
+      gemm->set_dtype(ToProto(series.next.dtype));
+      gemm->set_gflop(GflopOf(side));
+      gemm->set_gflop_per_s(GflopOf(side) / (std::max(time_ns - fixed_ns, time_ns / 2) / 1e9));
+    };
+    for (const auto& [rank, time_ns] : times) {
+      if (time_ns <= 0) continue;
+      rate(time_ns, DeviceOf(rank, world)->add_gemm());
+      sum_ns += time_ns;
+      ++ranks;
+    }
+    if (ranks > 0) rate(sum_ns / ranks, world->mutable_machine()->mutable_device()->add_gemm());
+  }
+}
+
+void SetProducts(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  const double fixed_ns = (device.multiply_us() + device.step_us()) * 1e3;
+  for (const Series& series : survey.series()) {
+    if (series.next.kind != Probe::Kind::kProduct) continue;
+    const v1::DType dtype = ToProto(series.next.dtype);
+    if (series.timed.empty()) {
+      world->add_preset_fields(absl::StrCat("device.gemm ", v1::DType_Name(dtype)));
+      continue;
+    }
+    auto& gemm = *device.mutable_gemm();
+    gemm.erase(std::remove_if(gemm.begin(), gemm.end(),
+                              [&](const v1::MachineGemm& rate) { return rate.dtype() == dtype; }),
+               gemm.end());
+    AddProducts(series, fixed_ns, world);
+  }
+}
+
+void SetCopies(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  double sum = 0;
+  int copies = 0;
+  for (const Series& series : survey.series()) {
+    if (series.next.kind != Probe::Kind::kCopy || series.timed.empty()) continue;
+    const auto& [bytes, times] = series.timed.back();
+    const double time_ns = Slowest(times) - device.step_us() * 1e3;
+    if (time_ns <= 0 || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
+    const double bytes_per_ns = static_cast<double>(bytes) / time_ns;
+    DeviceOf(series.next.ranks[0], world)->set_copy_gb_per_s(bytes_per_ns);
+    sum += bytes_per_ns;
+    ++copies;
+  }
+  if (copies == 0) {
+    world->add_preset_fields("device.memory_gb_per_s");
+    world->add_preset_fields("device.copy_ns_per_byte");
+    return;
+  }
+  const double bytes_per_ns = sum / copies;
+  // A copy reads and writes each byte.
+  device.set_memory_gb_per_s(2 * bytes_per_ns);
+  // Hardware moves the bytes where the preset says 0.
+  if (device.copy_ns_per_byte() > 0) device.set_copy_ns_per_byte(1 / bytes_per_ns);
+}
+
+}  // namespace
+
+v1::WorldMachine PresetOf(const v1::Machine& preset) {
+  v1::WorldMachine world;
+  *world.mutable_machine() = preset;
+  world.set_preset(preset.name());
+  world.add_preset_fields("all");
+  return world;
+}
+
+v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset) {
+  v1::WorldMachine world = PresetOf(preset);
+  world.clear_preset_fields();
+  std::vector<v1::MeasuredPath> paths = OneWayPaths(survey);
+  AddBothWays(survey, &paths);
+  world.mutable_paths()->Add(paths.begin(), paths.end());
+  SetLinks(survey, &world);
+  SetProducts(survey, &world);
+  SetCopies(survey, &world);
+  for (const char* name : {"multiply_us", "step_us", "signal_us", "message_us", "send_ns_per_byte",
+                           "receive_ns_per_byte", "pack_ns_per_byte"})
+    world.add_preset_fields(absl::StrCat("device.", name));
+  for (const Series& series : survey.series())
+    if (!series.error.empty())
+      world.add_errors(absl::StrCat(Describe(series.next), ": ", series.error));
+  std::sort(world.mutable_devices()->begin(), world.mutable_devices()->end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return world;
+}
+
+}  // namespace agmm::measure

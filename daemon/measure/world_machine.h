@@ -1,0 +1,22 @@
+// Makes the figures of a world's machine of the times of its probes. Pure.
+#pragma once
+
+#include <string>
+
+#include "agmm/v1/machine.pb.h"
+#include "daemon/measure/survey.h"
+
+namespace agmm::measure {
+
+// Returns the machine of a survey that is done; `preset` has all that was not measured. The
+// caller adds the hardware, the version and the time.
+//
+// The rates between nodes are those of a link without a slower one beside it: the mean of the links
+// that have at least four fifths of the best one's bandwidth. All others are exceptions
+// (MachineLinks.pairs).
+v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset);
+
+// Returns a world without measurements.
+v1::WorldMachine PresetOf(const v1::Machine& preset);
+
+}  // namespace agmm::measure

@@ -1,0 +1,476 @@
+#include "daemon/measure/measurer.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "daemon/measure/preset.h"
+#include "proto/convert/plan_inputs.h"
+#include "proto/convert/rpc_status.h"
+#include "tests/daemon/fake_members.h"
+#include "tests/daemon/manual_clock.h"
+#include "tests/support/notification.h"
+#include "tests/support/temp_folder.h"
+
+namespace agmm {
+namespace {
+
+using testing::HasSubstr;
+using State = v1::MachineStatus;
+
+constexpr int64_t kHeapBytes = 64 << 20;
+constexpr absl::Duration kQuiet = absl::Seconds(2);
+
+// A measurer over a fake world of two nodes with a rank each, whose answers the tests give.
+class MeasurerTest : public ::testing::Test {
+ protected:
+  MeasurerTest() { Make(); }
+  ~MeasurerTest() override {
+    worker_.Stop();
+    loop_.Stop();
+  }
+
+  Measurer::Parts Parts() {
+    Measurer::Parts parts;
+    parts.loop = &loop_;
+    parts.worker = &worker_;
+    parts.clock = &clock_;
+    parts.members = &members_;
+    parts.placement = &placement_;
+    parts.metrics = &metrics_;
+    parts.is_idle = [this] { return idle_; };
+    parts.folder.emplace(folder_.path());
+    parts.preset = measure::PresetFor;
+    parts.cluster = "test";
+    parts.hosts = {"host-a", "host-b"};
+    parts.transport = "a wire";
+    parts.quiet = kQuiet;
+    return parts;
+  }
+  // The measurer of a daemon that has just started, in a world that is ready.
+  void Make() {
+    Do([&] {
+      measurer_ = std::make_unique<Measurer>(Parts());
+      placement_.Reset({kHeapBytes, kHeapBytes});
+      measurer_->OnReady();
+    });
+    Settle();
+  }
+
+  template <typename Task>
+  void Do(Task task) {
+    Notification done;
+    loop_.Post([&] {
+      task();
+      loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
+    });
+    done.Wait();
+  }
+  // Waits for the worker, and for the loop to handle what it has posted.
+  void Settle() {
+    Notification idle;
+    Do([&] { worker_.Post([&] { idle.Notify(); }); });
+    idle.Wait();
+    Do([] {});
+  }
+  void Advance(absl::Duration by) {
+    clock_.Advance(by);
+    Notification due;
+    loop_.PostAfter(absl::ZeroDuration(), [&] { due.Notify(); });
+    Do([] {});
+    due.Wait();
+    Settle();
+  }
+  // Returns the commands since the last call.
+  std::vector<FakeMembers::Sent> Take() {
+    std::vector<FakeMembers::Sent> taken;
+    Do([&] { taken = std::exchange(members_.sent, {}); });
+    return taken;
+  }
+  v1::MachineStatus Status() {
+    v1::MachineStatus status;
+    Do([&] { status = measurer_->Status(); });
+    return status;
+  }
+  int64_t TakenBytes() {
+    int64_t bytes = 0;
+    Do([&] { bytes = placement_.used_bytes(0, MemoryClass::kWorkspace); });
+    return bytes;
+  }
+
+  // Returns a node's answer to a command; none to a command that has none.
+  std::optional<v1::Report> AnswerTo(int node, const v1::Command& command) {
+    v1::Report report;
+    if (command.has_prepare_plan()) {
+      report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
+    } else if (command.has_place_tensor()) {
+      report.mutable_tensor_placed()->set_tensor_id(command.place_tensor().tensor().tensor_id());
+    } else if (command.has_fill_shards()) {
+      report.mutable_tensor_filled()->set_tensor_id(command.fill_shards().tensor_id());
+    } else if (command.has_launch_job()) {
+      ++launches_;
+      v1::LaunchDone& done = *report.mutable_launch_done();
+      done.set_job_id(command.launch_job().job_id());
+      if (!launch_error_.ok()) *done.mutable_error() = ToProto(launch_error_);
+      v1::RankReport* rank = done.add_ranks();
+      rank->set_rank(node);
+      const int count = command.launch_job().epoch_count();
+      for (int i = 0; i < count; ++i) rank->add_epoch_us(epoch_us_);
+      rank->set_start_unix_us(1e15);
+      rank->set_epoch_start_unix_us(1e15 + (count - 1) * (epoch_us_ + between_us_));
+    } else {
+      return std::nullopt;
+    }
+    return report;
+  }
+  // Answers the commands sent since the last call, once. Returns false if there were none.
+  bool Answer() {
+    Settle();
+    const std::vector<FakeMembers::Sent> sent = Take();
+    for (const auto& [node, command] : sent) {
+      if (command.has_release_plan()) ++released_;
+      if (command.has_drop_tensor()) ++dropped_;
+      if (const auto report = AnswerTo(node, command); report.has_value())
+        Do([&] { measurer_->OnReport(node, *report); });
+    }
+    Settle();
+    return !sent.empty();
+  }
+  // Answers until the measurer has sent a command of this kind; leaves that unanswered.
+  std::vector<FakeMembers::Sent> AnswerUntil(v1::Command::CommandCase kind) {
+    for (int i = 0; i < 1000; ++i) {
+      std::vector<FakeMembers::Sent> taken;
+      Settle();
+      Do([&] { taken = members_.Take(kind); });
+      if (!taken.empty()) return taken;
+      Answer();
+    }
+    ADD_FAILURE() << "no such command";
+    return {};
+  }
+  void AnswerAll() {
+    for (int i = 0; i < 1000 && Answer();) ++i;
+    EXPECT_EQ(Status().state(), State::STATE_IDLE);
+  }
+  void MeasureAll() {
+    Advance(kQuiet);
+    AnswerAll();
+  }
+  void Use(std::function<void()> call) {
+    measurer_->MakeWay() ? call() : measurer_->Await(std::move(call));
+  }
+  // Passes a call that uses devices, and returns true if it has run.
+  bool UseRuns() {
+    auto ran = std::make_shared<bool>(false);
+    Do([&] { Use([ran] { *ran = true; }); });
+    return *ran;
+  }
+
+  const TempFolder folder_{"machines"};
+  ManualClock clock_;
+  Metrics metrics_;
+  FakeMembers members_{2, 1, kHeapBytes};
+  Placement placement_;
+  bool idle_ = true;
+  double epoch_us_ = 500, between_us_ = 0;  // an epoch, and the time to the next one
+  absl::Status launch_error_;
+  int launches_ = 0, released_ = 0, dropped_ = 0;
+  std::unique_ptr<Measurer> measurer_;
+  Loop loop_{"a test", &clock_}, worker_{"plans"};
+};
+
+TEST_F(MeasurerTest, BeginsOnceTheWorldHasBeenIdleForAWhile) {
+  EXPECT_EQ(Status().state(), State::STATE_WAITING);
+  EXPECT_EQ(Status().world().preset(), "cpu-tcp");
+  Advance(kQuiet - absl::Milliseconds(1));
+  EXPECT_TRUE(Take().empty());
+  Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(Take().empty());
+  EXPECT_EQ(Status().state(), State::STATE_MEASURING);
+}
+
+TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
+  MeasureAll();
+  const v1::WorldMachine world = Status().world();
+  EXPECT_EQ(world.machine().version(), 1);
+  EXPECT_TRUE(world.has_measure_time());
+  EXPECT_EQ(world.paths_size(), 2);
+  EXPECT_EQ(world.devices_size(), 2);
+  EXPECT_TRUE(world.errors().empty()) << world.errors(0);
+  EXPECT_EQ(world.paths(0).path(), "a wire");
+  Do([&] {
+    EXPECT_EQ(measurer_->machine()->name, "test");
+    EXPECT_EQ(measurer_->machine()->version, 1);
+  });
+  EXPECT_EQ(TakenBytes(), 0);
+  EXPECT_GT(launches_, 0);
+  const int64_t probes = metrics_.counter("measure_probes_total")->value();
+  EXPECT_GT(probes, 0);
+  // Each of two ranks; copies have one.
+  EXPECT_GT(released_, probes);
+  EXPECT_EQ(released_, dropped_);
+}
+
+// A message may arrive before its receiver begins the epoch.
+TEST_F(MeasurerTest, TheTimeOfAMessageContainsThatBetweenEpochs) {
+  between_us_ = 300;
+  MeasureAll();
+  EXPECT_NEAR(Status().world().paths(0).latency_us(), (500.0 + 300) / 2, 1);
+}
+
+TEST_F(MeasurerTest, ARestartTakesTheMachineFromDisk) {
+  MeasureAll();
+  const v1::WorldMachine world = Status().world();
+  Settle();
+  launches_ = 0;
+  Make();
+  EXPECT_EQ(Status().world().SerializeAsString(), world.SerializeAsString());
+  EXPECT_EQ(Status().state(), State::STATE_IDLE);
+  Advance(kQuiet);
+  EXPECT_TRUE(Take().empty());
+  EXPECT_EQ(launches_, 0);
+}
+
+TEST_F(MeasurerTest, OtherHardwareIsMeasuredAgain) {
+  MeasureAll();
+  const std::string before = Status().world().hardware(2);
+  members_.mutable_ranks()[1].device = "cpu: 64 threads";
+  Make();
+  EXPECT_FALSE(Status().world().has_measure_time());
+  MeasureAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+  EXPECT_NE(Status().world().hardware(2), before);
+  // A node that comes back as it was needs no other measurement.
+  members_.mutable_ranks()[1].device = "";
+  Make();
+  EXPECT_EQ(Status().world().hardware(2), before);
+}
+
+TEST_F(MeasurerTest, ANodeThatReturnsWithOtherHardwareIsMeasuredAgain) {
+  MeasureAll();
+  Do([&] {
+    measurer_->OnGenerationEnded({1}, absl::AbortedError("lost"));
+    members_.mutable_ranks()[1].processor = "another processor";
+    measurer_->OnReady();
+  });
+  Settle();
+  EXPECT_FALSE(Status().world().has_measure_time());
+  MeasureAll();
+  EXPECT_THAT(Status().world().hardware(2), HasSubstr("another processor"));
+}
+
+TEST_F(MeasurerTest, ATornFileIsReplaced) {
+  MeasureAll();
+  const std::string file = [&] {
+    for (const auto& entry : std::filesystem::directory_iterator(folder_.path()))
+      return entry.path().string();
+    return std::string();
+  }();
+  std::ofstream(file) << "machine { versi";
+  Make();
+  EXPECT_FALSE(Status().world().has_measure_time());
+  MeasureAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+  Settle();
+  Make();
+  EXPECT_TRUE(Status().world().has_measure_time());
+}
+
+TEST_F(MeasurerTest, TheVersionCountsMeasurements) {
+  MeasureAll();
+  for (int version : {2, 3}) {
+    Do([&] { measurer_->Measure(); });
+    Advance(absl::Seconds(1));
+    AnswerAll();
+    EXPECT_EQ(Status().world().machine().version(), version);
+  }
+  Settle();
+  Make();
+  EXPECT_EQ(Status().world().machine().version(), 3);
+}
+
+TEST_F(MeasurerTest, NothingIsMeasuredWhileJobsRun) {
+  idle_ = false;
+  for (int i = 0; i < 5; ++i) {
+    Advance(kQuiet);
+    EXPECT_TRUE(Take().empty());
+  }
+  EXPECT_EQ(Status().waits_for(), "jobs to end");
+  idle_ = true;
+  MeasureAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+}
+
+TEST_F(MeasurerTest, AJobWaitsForTheLaunchInProgressAlone) {
+  Advance(kQuiet);
+  const auto launch = AnswerUntil(v1::Command::kLaunchJob);
+  EXPECT_GT(TakenBytes(), 0);
+  auto ran = std::make_shared<bool>(false);
+  Do([&] {
+    Use([this, ran] {
+      *ran = true;
+      idle_ = false;  // the job is admitted
+      EXPECT_EQ(placement_.used_bytes(0, MemoryClass::kWorkspace), 0);
+    });
+  });
+  EXPECT_FALSE(*ran);
+  for (const auto& [node, command] : launch)
+    Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
+  EXPECT_TRUE(*ran);
+  // The measurement sends no other command before the job, or while it runs.
+  for (const auto& [node, command] : Take())
+    EXPECT_TRUE(command.has_release_plan() || command.has_drop_tensor())
+        << command.ShortDebugString();
+  for (int i = 0; i < 3; ++i) {
+    Advance(kQuiet);
+    EXPECT_TRUE(Take().empty());
+  }
+  EXPECT_EQ(metrics_.counter("measure_probes_dropped_total")->value(), 1);
+  // The measurement continues after the job.
+  idle_ = true;
+  MeasureAll();
+  EXPECT_TRUE(Status().world().errors().empty());
+}
+
+TEST_F(MeasurerTest, AJobDoesNotWaitForAPlanOfAMeasurement) {
+  Advance(kQuiet);
+  const auto prepare = AnswerUntil(v1::Command::kPreparePlan);
+  EXPECT_TRUE(UseRuns());
+  for (const auto& [node, command] : prepare)
+    Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
+  // The plan is released, and no memory is taken for it.
+  for (const auto& [node, command] : Take()) EXPECT_TRUE(command.has_release_plan());
+  EXPECT_EQ(TakenBytes(), 0);
+}
+
+TEST_F(MeasurerTest, CallsThatWaitKeepTheirOrder) {
+  Advance(kQuiet);
+  const auto launch = AnswerUntil(v1::Command::kLaunchJob);
+  auto order = std::make_shared<std::vector<int>>();
+  Do([&] {
+    for (int call : {1, 2, 3}) Use([order, call] { order->push_back(call); });
+  });
+  EXPECT_TRUE(order->empty());
+  for (const auto& [node, command] : launch)
+    Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
+  EXPECT_THAT(*order, testing::ElementsAre(1, 2, 3));
+}
+
+TEST_F(MeasurerTest, TheEndOfAGenerationFreesTheMemoryAndTheCallsThatWait) {
+  Advance(kQuiet);
+  AnswerUntil(v1::Command::kLaunchJob);
+  auto ran = std::make_shared<bool>(false);
+  Do([&] { Use([ran] { *ran = true; }); });
+  Do([&] { measurer_->OnGenerationEnded({1}, absl::AbortedError("lost")); });
+  EXPECT_TRUE(*ran);
+  EXPECT_EQ(TakenBytes(), 0);
+  members_.missing = 1;
+  Do([&] { measurer_->OnReady(); });
+  Advance(kQuiet);
+  Take();
+  EXPECT_EQ(Status().waits_for(), "all nodes to join");
+  members_.missing = -1;
+  Do([&] { measurer_->OnReady(); });
+  MeasureAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+}
+
+TEST_F(MeasurerTest, EpochsOfALaunchTakeMillisecondsTogether) {
+  for (const double epoch_us : {20.0, 500.0, 3000.0, 50'000.0}) {
+    epoch_us_ = epoch_us;
+    Do([&] { measurer_->Measure(); });
+    Advance(absl::Seconds(1));
+    AnswerUntil(v1::Command::kLaunchJob);
+    // Its first launch is one epoch.
+    Do([&] { measurer_->OnGenerationEnded({}, absl::AbortedError("lost")); });
+    Do([&] { measurer_->OnReady(); });
+    Advance(kQuiet);
+    for (int launch = 0; launch < 4; ++launch) {
+      const auto sent = AnswerUntil(v1::Command::kLaunchJob);
+      const int epochs = sent[0].command.launch_job().epoch_count();
+      EXPECT_TRUE(epochs * epoch_us <= 8000 || epochs == (launch == 0 ? 1 : 2)) << epochs;
+      for (const auto& [node, command] : sent)
+        Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
+    }
+    Do([&] { measurer_->OnGenerationEnded({}, absl::AbortedError("lost")); });
+    Do([&] { measurer_->OnReady(); });
+    Take();
+  }
+}
+
+TEST_F(MeasurerTest, AProbeThatFailsIsNamedAndTheOthersGoOn) {
+  launch_error_ = absl::InternalError("the wire is cut");
+  Advance(kQuiet);
+  const auto launch = AnswerUntil(v1::Command::kLaunchJob);
+  Do([&] { measurer_->OnReport(launch[0].node, *AnswerTo(launch[0].node, launch[0].command)); });
+  // The other node waits for a message that will not come.
+  const auto cancelled = Take();
+  ASSERT_EQ(cancelled.size(), 1u);
+  EXPECT_EQ(cancelled[0].command.cancel_launch().job_id(), launch[0].command.launch_job().job_id());
+  Do([&] { measurer_->OnReport(launch[1].node, *AnswerTo(launch[1].node, launch[1].command)); });
+  launch_error_ = absl::OkStatus();
+  AnswerAll();
+  const v1::WorldMachine world = Status().world();
+  ASSERT_EQ(world.errors_size(), 1);
+  EXPECT_THAT(world.errors(0), HasSubstr("128 B from rank 0 to rank 1: node n"));
+  EXPECT_THAT(world.errors(0), HasSubstr("the wire is cut"));
+  EXPECT_EQ(world.machine().version(), 1);
+}
+
+TEST_F(MeasurerTest, AFullHeapIsLeftAlone) {
+  Do([&] {
+    ASSERT_TRUE(placement_.Allocate({0, 1}, kHeapBytes - 4096, MemoryClass::kTensor).ok());
+  });
+  MeasureAll();
+  EXPECT_EQ(launches_, 0);
+  EXPECT_FALSE(Status().world().has_measure_time());
+  EXPECT_THAT(Status().world().errors(0), HasSubstr("free"));
+}
+
+TEST_F(MeasurerTest, AMeasurementThatContinuesWithLessMemoryTakesLess) {
+  Advance(kQuiet);
+  AnswerUntil(v1::Command::kLaunchJob);
+  Do([&] { measurer_->OnGenerationEnded({}, absl::AbortedError("lost")); });
+  Do([&] {
+    measurer_->OnReady();
+    ASSERT_TRUE(placement_.Allocate({0, 1}, kHeapBytes * 15 / 16, MemoryClass::kTensor).ok());
+  });
+  MeasureAll();
+  EXPECT_TRUE(Status().world().errors().empty()) << Status().world().errors(0);
+}
+
+TEST_F(MeasurerTest, WithoutAFolderAMeasurementRunsOnlyOnRequest) {
+  Do([&] {
+    Measurer::Parts parts = Parts();
+    parts.folder.reset();
+    measurer_ = std::make_unique<Measurer>(std::move(parts));
+    measurer_->OnReady();
+  });
+  Advance(10 * kQuiet);
+  EXPECT_TRUE(Take().empty());
+  EXPECT_EQ(Status().state(), State::STATE_IDLE);
+  Do([&] { measurer_->Measure(); });
+  Advance(absl::Seconds(1));
+  AnswerAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+}
+
+// Jobs, tensors and plans of clients begin at 1.
+TEST_F(MeasurerTest, IdsAreOutOfTheWayOfThoseOfClients) {
+  Advance(kQuiet);
+  const auto launch = AnswerUntil(v1::Command::kLaunchJob);
+  EXPECT_GE(launch[0].command.launch_job().job_id(), uint64_t{1} << 62);
+  EXPECT_GE(launch[0].command.launch_job().plan_id(), uint64_t{1} << 62);
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,186 @@
+#include "daemon/measure/world_machine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "daemon/measure/preset.h"
+#include "proto/convert/machine_messages.h"
+#include "proto/convert/machine_text.h"
+
+namespace agmm::measure {
+namespace {
+
+using testing::Contains;
+using testing::DoubleNear;
+using testing::Not;
+using Kind = Probe::Kind;
+
+Site NodesOf(std::vector<int> nodes) {
+  Site site;
+  site.kind_of_rank.assign(nodes.size(), "cpu");
+  site.island_of_rank.assign(nodes.size(), 0);
+  site.node_of_rank = std::move(nodes);
+  site.max_bytes = 64 << 20;
+  return site;
+}
+
+// A world with known rates.
+struct KnownWorld {
+  std::function<double(int from, int to)> bytes_per_ns = [](int, int) { return 1.0; };
+  double both_factor = 1;  // both directions, each with this part of its rate
+  double signal_ns = 40'000;
+  double flops_per_ns = 100;
+  double copy_bytes_per_ns = 8;
+
+  double TimeOf(const Probe& probe, int rank) const {
+    const double size = static_cast<double>(probe.size);
+    switch (probe.kind) {
+      case Kind::kOneWay:
+        return signal_ns +
+               (size <= kLeastBytes ? 0 : size / bytes_per_ns(probe.ranks[0], probe.ranks[1]));
+      case Kind::kBothWays:
+        return signal_ns + size / bytes_per_ns(probe.ranks[0], probe.ranks[1]) / both_factor;
+      case Kind::kCopy: return 1000 + size / copy_bytes_per_ns;
+      case Kind::kProduct: break;
+    }
+    // The fixed costs of the preset, and every second rank is slower.
+    return 2000 + 2 * size * size * size / flops_per_ns * (rank % 2 == 0 ? 1 : 1.5);
+  }
+};
+
+Survey Measured(const Site& site, const KnownWorld& world) {
+  Survey survey(site);
+  while (const std::optional<Probe> probe = survey.Next()) {
+    EpochTimes times;
+    for (int rank : probe->ranks) times[rank] = world.TimeOf(*probe, rank);
+    survey.Add(times, "a wire");
+  }
+  return survey;
+}
+
+v1::WorldMachine MachineFor(const Site& site, const KnownWorld& world) {
+  return MachineOf(Measured(site, world), PresetFor("cpu"));
+}
+
+std::vector<std::string> PresetFields(const v1::WorldMachine& world) {
+  return {world.preset_fields().begin(), world.preset_fields().end()};
+}
+
+TEST(WorldMachine, HasTheRatesOfItsLinks) {
+  KnownWorld world;
+  world.bytes_per_ns = [](int, int) { return 1.25; };
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  const v1::MachineLinks& between = machine.machine().between();
+  EXPECT_THAT(between.one_way_gb_per_s(), DoubleNear(1.25, 0.01));
+  EXPECT_THAT(between.two_way_gb_per_s(), DoubleNear(2.5, 0.02));
+  EXPECT_TRUE(between.pairs().empty());
+  ASSERT_EQ(machine.paths_size(), 2);
+  EXPECT_EQ(machine.paths(0).path(), "a wire");
+  EXPECT_DOUBLE_EQ(machine.paths(0).latency_us(), 20);
+  // The model adds what a step, a signal and a message cost.
+  const v1::MachineDevice preset = PresetFor("cpu").device();
+  EXPECT_NEAR(between.latency_us(),
+              std::max(20 - preset.step_us() - preset.signal_us() - preset.message_us(), 10.0),
+              0.01);
+}
+
+TEST(WorldMachine, ASharedLinkHasLessInBothDirectionsTogether) {
+  KnownWorld world;
+  world.both_factor = 0.6;
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  EXPECT_THAT(machine.machine().between().two_way_gb_per_s(), DoubleNear(1.2, 0.03));
+  world.both_factor = 0.3;  // less than one direction alone
+  EXPECT_THAT(MachineFor(NodesOf({0, 1}), world).machine().between().two_way_gb_per_s(),
+              DoubleNear(1.0, 0.02));
+}
+
+TEST(WorldMachine, ASlowerPairIsAnException) {
+  KnownWorld world;
+  world.bytes_per_ns = [](int from, int to) { return from == 2 || to == 2 ? 0.125 : 1.25; };
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1, 2}), world);
+  const v1::MachineLinks& between = machine.machine().between();
+  EXPECT_THAT(between.one_way_gb_per_s(), DoubleNear(1.25, 0.02));
+  ASSERT_EQ(between.pairs_size(), 4);
+  for (const v1::MachineLinks::Pair& pair : between.pairs()) {
+    EXPECT_TRUE(pair.from_node() == 2 || pair.to_node() == 2);
+    EXPECT_THAT(pair.one_way_gb_per_s(), DoubleNear(0.125, 0.002));
+  }
+}
+
+TEST(WorldMachine, RanksOfANodeHaveTheLinksWithinIt) {
+  KnownWorld world;
+  world.bytes_per_ns = [](int, int) { return 12.0; };
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 0}), world);
+  EXPECT_THAT(machine.machine().within().one_way_gb_per_s(), DoubleNear(12, 0.2));
+  EXPECT_THAT(PresetFields(machine), Contains("between"));
+  EXPECT_THAT(PresetFields(machine), Not(Contains("within")));
+}
+
+TEST(WorldMachine, ProductsHaveARateForEachSizeWithoutFixedCosts) {
+  KnownWorld world;
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  ASSERT_EQ(machine.devices_size(), 2);
+  EXPECT_EQ(machine.devices(0).gemm_size(), 9);
+  for (const v1::MachineGemm& gemm : machine.devices(0).gemm())
+    EXPECT_THAT(gemm.gflop_per_s(), DoubleNear(100, 1)) << gemm.ShortDebugString();
+  for (const v1::MachineGemm& gemm : machine.devices(1).gemm())
+    EXPECT_THAT(gemm.gflop_per_s(), DoubleNear(100 / 1.5, 1)) << gemm.ShortDebugString();
+  // The mean time of all devices.
+  EXPECT_EQ(machine.machine().device().gemm_size(), 9);
+  for (const v1::MachineGemm& gemm : machine.machine().device().gemm())
+    EXPECT_THAT(gemm.gflop_per_s(), DoubleNear(80, 1)) << gemm.ShortDebugString();
+}
+
+TEST(WorldMachine, CopiesGiveTheRateOfMemory) {
+  KnownWorld world;
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  EXPECT_THAT(machine.machine().device().memory_gb_per_s(), DoubleNear(16, 0.1));
+  EXPECT_THAT(machine.machine().device().copy_ns_per_byte(), DoubleNear(1.0 / 8, 0.001));
+  EXPECT_THAT(machine.devices(0).copy_gb_per_s(), DoubleNear(8, 0.1));
+}
+
+TEST(WorldMachine, ACopyWithinACacheIsNotTheRateOfMemory) {
+  Site site = NodesOf({0});
+  site.max_bytes = 8 << 20;
+  KnownWorld world;
+  world.copy_bytes_per_ns = 50;
+  const v1::WorldMachine small = MachineFor(site, world);
+  EXPECT_EQ(small.machine().device().memory_gb_per_s(),
+            PresetFor("cpu").device().memory_gb_per_s());
+  EXPECT_THAT(PresetFields(small), Contains("device.memory_gb_per_s"));
+  // A slow memory needs no large copies.
+  world.copy_bytes_per_ns = 1;
+  EXPECT_THAT(MachineFor(site, world).machine().device().memory_gb_per_s(), DoubleNear(2, 0.01));
+}
+
+TEST(WorldMachine, KeepsThePresetWhereAProbeFailed) {
+  Survey survey(NodesOf({0, 1}));
+  while (survey.Next().has_value()) survey.Fail("no room");
+  const v1::Machine preset = PresetFor("cpu");
+  const v1::WorldMachine machine = MachineOf(survey, preset);
+  EXPECT_EQ(machine.errors_size(), survey.count());
+  EXPECT_EQ(machine.machine().SerializeAsString(), preset.SerializeAsString());
+  EXPECT_TRUE(machine.paths().empty());
+  for (const char* field : {"between", "within", "device.memory_gb_per_s", "device.gemm DTYPE_F16"})
+    EXPECT_THAT(PresetFields(machine), Contains(field));
+}
+
+TEST(WorldMachine, IsAMachineThatTheModelAccepts) {
+  for (const auto& nodes : {std::vector{0}, {0, 0}, {0, 1}, {0, 0, 1, 1, 2}}) {
+    for (const double bytes_per_ns : {0.01, 1.0, 50.0}) {
+      KnownWorld world;
+      world.bytes_per_ns = [&](int from, int) { return bytes_per_ns * (from == 0 ? 0.5 : 1); };
+      world.signal_ns = 5000;
+      const v1::WorldMachine machine = MachineFor(NodesOf(nodes), world);
+      const absl::StatusOr<Machine> valid = FromProto(machine.machine());
+      EXPECT_TRUE(valid.ok()) << valid.status() << machine.DebugString();
+    }
+  }
+}
+
+}  // namespace
+}  // namespace agmm::measure
