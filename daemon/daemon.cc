@@ -43,7 +43,6 @@
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
-#include "proto/convert/machine_text.h"
 
 namespace agmm {
 namespace {
@@ -330,11 +329,8 @@ absl::Status WholeDaemon::CreateSequencer() {
   scheduler.catalog = catalog_.get();
   scheduler.metrics = &metrics_;
   if (transport_ != nullptr) scheduler.transport = transport_->description();
-  AGMM_ASSIGN_OR_RETURN(Machine machine,
-                        Preset(config_.devices.front().kind == "cuda" ? "h100-nvlink" : "cpu-tcp"));
-  scheduler.machine = [known = std::make_shared<const Machine>(std::move(machine))] {
-    return known;
-  };
+  // Made below; asked only when jobs are submitted.
+  scheduler.machine = [this] { return measurer_->machine(); };
   scheduler_ = std::make_unique<Scheduler>(scheduler);
   sessions_ =
       std::make_unique<Sessions>(sequencer_->node_count(), catalog_.get(), scheduler_.get());

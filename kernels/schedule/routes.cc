@@ -113,6 +113,12 @@ std::vector<Hop> SplitRingRoute(const Spread& spread) {
 }
 
 std::vector<Hop> DirectRoute(const Spread& spread) {
+  if (spread.needers.size() == 1) {
+    // In an exchange, where all ranks send to all others, each is then sent to by one at a time.
+    const int ranks = spread.mesh.size();
+    const Rank needer = spread.needers.front();
+    return {{spread.source, needer, (spread.source - needer + ranks) % ranks}};
+  }
   const std::vector<Rank> cycle = CycleOf(spread);
   std::vector<Hop> hops;
   for (int i = 1; i < static_cast<int>(cycle.size()); ++i)

@@ -192,7 +192,7 @@ Block NeededBlock(const Problem& problem, Operand operand, const LocalProduct& p
 bool IsBetter(const SplitCost& x, const SplitCost& y) {
   const auto key = [](const SplitCost& cost) {
     const bool moves = cost.busiest_bytes > 0;
-    return std::tuple(moves, cost.flops, cost.busiest_bytes, cost.c_travels);
+    return std::tuple(moves, cost.busiest_bytes, cost.flops, cost.c_travels);
   };
   return key(x) < key(y);
 }

@@ -64,8 +64,8 @@ struct SplitCost {
   int64_t flops = 0;          // of the rank that computes most; at most 4e18
   int64_t memory_bytes = 0;   // the most that a rank needs besides its shards
 };
-// Returns true if `x` is the better default. The criteria, in this order: it moves nothing, has
-// fewer flops, brings fewer bytes into the busiest rank, leaves C where it is made.
+// Returns true if `x` is the better default. The criteria, in this order: it moves nothing, brings
+// fewer bytes into the busiest rank, has fewer flops, leaves C where it is made.
 bool IsBetter(const SplitCost& x, const SplitCost& y);
 SplitCost CostOf(const Problem& problem, const Split& split);
 

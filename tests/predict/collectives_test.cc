@@ -228,8 +228,6 @@ TEST(Collectives, DirectSendsTakeTheTimeOfAPort) {
         const double gather = exact::SwitchGatherNs(moved.bytes, ranks, bound.links);
         double form = gather + bound.links.latency_ns;  // AddedNs
         if (kind == Kind::kExchange) {
-          // Beyond 8 ranks, see AnAllToAllOverASwitchCrowdsPorts.
-          if (ranks > 8) continue;
           form = exact::SwitchAllToAllNs(moved.bytes, ranks, bound.links) + bound.links.latency_ns;
         } else if (kind == Kind::kReduce) {
           form = 2 * gather;
@@ -243,15 +241,6 @@ TEST(Collectives, DirectSendsTakeTheTimeOfAPort) {
       }
     }
   }
-}
-
-// The sends of an all-to-all leave in the order of their receivers, so that with four lanes all 16
-// ranks send to the same four: a quarter of the ports is busy.
-TEST(Collectives, AnAllToAllOverASwitchCrowdsPorts) {
-  const Mesh mesh = MeshOf(16);
-  const Moved moved = MovedBy(Kind::kExchange, mesh, kBounds[0]);
-  const double time = TimeBy("direct", moved, PlatformOf(16, Wiring::kSwitch, kBounds[0].links));
-  EXPECT_NEAR(time / exact::SwitchAllToAllNs(moved.bytes, 16, kBounds[0].links), 4, 0.04);
 }
 
 // Each pair has a link, but a rank sends on 64 / ranks lanes at a time, at most 8.

@@ -11,6 +11,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "kernels/predict/seeds.h"
 #include "proto/convert/machine_text.h"
 
 namespace agmm::test {
@@ -131,6 +132,26 @@ TEST(Preset, HasTheLinksOfTheTorusFormulas) {
   const LinkRates v5e = PresetOf("tpu-v5e").within.rates;
   EXPECT_EQ(v5e.one_way * v5e.latency_ns, 45e3);
   EXPECT_EQ(PresetOf("tpu-v4p").within.rates.two_way, 90);
+}
+
+TEST(Seeds, OfSimulatedSchedulesAgreeOrSayWhy) {
+  const SeedMachines machines = {Preset("tpu-v4p").value(), Preset("tpu-v5e").value(),
+                                 Preset("tpu-v5p").value(), Preset("h100-nvlink").value()};
+  const absl::StatusOr<SimulatedFigures> simulated = SimulateFigures(machines);
+  ASSERT_TRUE(simulated.ok()) << simulated.status();
+  for (const SeedRow& row : SeedRows(machines, *simulated)) {
+    EXPECT_EQ(Agrees(row), row.why.empty()) << row.source << ": " << row.question << ": "
+                                            << row.seed << " and " << row.ours << ", " << row.why;
+  }
+  const SimulatedFigures forms = FiguresOfForms();
+  EXPECT_NEAR(simulated->elements.gather_one_way, forms.elements.gather_one_way, 1);
+  EXPECT_NEAR(simulated->elements.all_to_all_one_way, forms.elements.all_to_all_one_way, 1);
+  EXPECT_NEAR(simulated->elements.gather_both_ways, forms.elements.gather_both_ways, 1);
+  EXPECT_NEAR(simulated->elements.all_to_all_both_ways, forms.elements.all_to_all_both_ways, 1);
+  // Of two devices, each waits for the other's last read of the epoch before.
+  const double credits_us[] = {6, 0, 0};
+  for (size_t i = 0; i < forms.pallas_ring_us.size(); ++i)
+    EXPECT_NEAR(simulated->pallas_ring_us[i], forms.pallas_ring_us[i] + credits_us[i], 0.5);
 }
 
 }  // namespace

@@ -111,23 +111,6 @@ TEST(Seeds, AnswerTheQuestionsWithoutAPrintedAnswer) {
   EXPECT_NEAR(OursOf("question 4", "B = 1024, D = 8192: strategy 2"), 745.7, 0.1);
 }
 
-// One schedule at a time, as it would run.
-TEST(Seeds, OfSimulatedSchedulesAgreeOrSayWhy) {
-  const absl::StatusOr<SimulatedFigures> simulated = SimulateFigures(FourMachines());
-  ASSERT_TRUE(simulated.ok()) << simulated.status();
-  for (const SeedRow& row : SeedRows(FourMachines(), *simulated)) {
-    EXPECT_EQ(Agrees(row), row.why.empty()) << row.source << ": " << row.question << ": "
-                                            << row.seed << " and " << row.ours << ", " << row.why;
-  }
-  const SimulatedFigures forms = FiguresOfForms();
-  EXPECT_NEAR(simulated->elements.gather_one_way, forms.elements.gather_one_way, 1);
-  EXPECT_NEAR(simulated->elements.all_to_all_one_way, forms.elements.all_to_all_one_way, 1);
-  EXPECT_NEAR(simulated->elements.gather_both_ways, forms.elements.gather_both_ways, 1);
-  EXPECT_NEAR(simulated->elements.all_to_all_both_ways, forms.elements.all_to_all_both_ways, 1);
-  for (size_t i = 0; i < forms.pallas_ring_us.size(); ++i)
-    EXPECT_NEAR(simulated->pallas_ring_us[i], forms.pallas_ring_us[i], 0.5);
-}
-
 TEST(Seeds, ShowWhatWasCountedAndSimulated) {
   SimulatedFigures figures = FiguresOfForms();
   figures.elements.gather_one_way = 7;

@@ -44,7 +44,7 @@ TEST_F(Installed, ExamplesAreBuiltAgainstItAndRun) {
   Run({AGMM_CMAKE, "--build", build});
   ASSERT_NO_FATAL_FAILURE(world_.StartAll());
   EXPECT_THAT(Run({build + "/one_product", world_.endpoint(0)}),
-              MatchesRegex("C \\(300 x 100\\) is right: hierarchical over x=4, .* us\n"));
+              MatchesRegex("C \\(300 x 100\\) is right: hierarchical_peer over x=4, .* us\n"));
   EXPECT_THAT(Run({build + "/resident_weight", world_.endpoint(1), "20"}),
               MatchesRegex("20 rounds, median [0-9]+ us\n"));
 }
