@@ -148,7 +148,7 @@ TEST(Seeds, OfSimulatedSchedulesAgreeOrSayWhy) {
   EXPECT_NEAR(simulated->elements.all_to_all_one_way, forms.elements.all_to_all_one_way, 1);
   EXPECT_NEAR(simulated->elements.gather_both_ways, forms.elements.gather_both_ways, 1);
   EXPECT_NEAR(simulated->elements.all_to_all_both_ways, forms.elements.all_to_all_both_ways, 1);
-  // Of two devices, each waits for the other's last read of the epoch before.
+  // With two devices, each waits for the other's last read of the epoch before.
   const double credits_us[] = {6, 0, 0};
   for (size_t i = 0; i < forms.pallas_ring_us.size(); ++i)
     EXPECT_NEAR(simulated->pallas_ring_us[i], forms.pallas_ring_us[i] + credits_us[i], 0.5);
