@@ -196,7 +196,7 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
       ->check(CLI::Range(1, kMaxChunks));
   verb->add_option("--split", options->split,
                    "Mesh axes that cut M, N and K of the product, such as M=x,N=y, or none "
-                   "(default: chosen by bytes moved and flops; plan --explain compares)");
+                   "(default: chosen by predicted time; plan --explain compares)");
   verb->add_option("--workspace-shards", options->workspace_shards,
                    "Number of shards, gathered or of partial sums, that a rank has room for at a "
                    "time, 2 to 256; some routes need room for more (default: all)")

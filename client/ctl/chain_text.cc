@@ -8,6 +8,7 @@
 #include "client/ctl/table.h"
 #include "client/ctl/time_unit.h"
 #include "kernels/base/units.h"
+#include "kernels/schedule/order.h"
 #include "kernels/schedule/text.h"
 
 namespace agmm {
@@ -37,6 +38,7 @@ bool Forwards(const Schedule& schedule, const ChainPart& part, const ChainPart& 
 }
 
 bool BelongTogether(const Schedule& schedule, const ChainPart& part, const ChainPart& next) {
+  if (part.step == kEnvironment || next.step == kEnvironment) return false;
   if (part.waits != next.waits) return false;
   if (part.waits) return Forwards(schedule, part, next);
   return part.rank == next.rank &&

@@ -80,8 +80,8 @@ void AddAdvise(CLI::App* app, Command* command) {
   verb->footer(
       "Times are of one epoch. Inputs are where they are at its beginning: a sharding costs what "
       "has to move for the product, and nothing for placing its inputs. The memory of a rank is "
-      "its shards of all operands and the workspace of the plan. For the row of the scaling book's "
-      "question 7: --mesh x=2,y=2 --preset tpu-v5e --memory 300MB --shape B=128,D=8192,F=32768 "
+      "its shards of all operands and the workspace of the plan. To reproduce question 7 of the "
+      "scaling book: --mesh x=2,y=2 --preset tpu-v5e --memory 300MB --shape B=128,D=8192,F=32768 "
       "--spec 'x[B, D] * V[D, F] -> H[B, F]; H * W[F, D] -> Y[B, D]'");
   OnVerb(verb, command, flags, RunAdvise);
 }

@@ -236,8 +236,8 @@ void AddPlan(CLI::App* app, Command* command) {
   verb->add_flag("--full", flags->full, "Also print the steps of every rank");
   verb->add_flag(
       "--explain", flags->explain,
-      "Also print every split of the product: the bytes that move, the flops of the busiest rank, "
-      "and the most memory that a rank needs beside its shards");
+      "Also print every split of the product: the predicted time, the bytes that move, the flops "
+      "of the busiest rank, and the most memory that a rank needs beside its shards");
   OnVerb(verb, command, flags, RunPlan);
 }
 

@@ -33,6 +33,7 @@ struct JobSpec {
   PlanOptions options;  // as asked
   // Predicts the times from which open options are chosen; null: they get defaults.
   std::shared_ptr<const Machine> machine;
+  int64_t heap_bytes = 0;         // of the rank that has least; no plan can use more
   std::string problem_key;        // the problem and its ranks
   std::string plan_key;           // jobs with the same key share a plan
   std::vector<Binding> bindings;  // by operand

@@ -44,6 +44,7 @@ absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   const auto begin = std::chrono::steady_clock::now();
   const absl::Duration most = ChoosesLong(job) ? kLongChoice : kShortChoice;
   ChooseLimits limits;
+  if (job.heap_bytes > 0) limits.workspace_bytes = job.heap_bytes;
   limits.out_of_time = [&] {
     return absl::FromChrono(std::chrono::steady_clock::now() - begin) > most;
   };
@@ -79,6 +80,12 @@ absl::Status Finish(const JobSpec& job, Planned& planned) {
   Recipe whole = recipe;
   whole.transfers_only = false;
   AGMM_ASSIGN_OR_RETURN(Schedule schedule, PlanWith(job.problem, job.topology, whole));
+  if (const int64_t steps = StepCount(schedule); steps > kMaxPlanSteps) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("the plan has %d steps, and at most %d can be planned; ask for fewer "
+                        "pieces, gather along a smaller axis, or use a smaller mesh",
+                        steps, kMaxPlanSteps));
+  }
   if (absl::Status proof = Verify(job.problem, job.topology, schedule); !proof.ok()) {
     return absl::InternalError(absl::StrFormat(
         "the %s schedule of %s failed its proof and will not run: %s; choose another algorithm "

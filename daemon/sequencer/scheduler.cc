@@ -190,6 +190,10 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   if (machine_ && (spec.machine = machine_()) != nullptr) {
     // Another machine may have another choice.
     absl::StrAppend(&spec.plan_key, " machine ", spec.machine->name, " ", spec.machine->version);
+    for (const int rank : spec.problem.mesh.ranks) {
+      const int64_t heap = members_->ranks()[rank].heap_bytes;
+      if (spec.heap_bytes == 0 || heap < spec.heap_bytes) spec.heap_bytes = heap;
+    }
   }
   PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
   owned->plan = plan;

@@ -89,12 +89,13 @@ class Chooser {
 
  private:
   absl::StatusOr<std::vector<Split>> SplitsToTry() const;
-  // The most steps that a plan has, with a join at the beginning and at the end of each rank's
-  // epoch.
+  // Without joins.
   int64_t StepsOf(const Recipe& recipe) const {
-    return CostOf(problem_, platform_.topology, recipe).steps + 2 * int64_t{problem_.mesh.size()};
+    return CostOf(problem_, platform_.topology, recipe).steps;
   }
   void AddFamilies(const Split& split);
+  // Returns true once time is up and a family keeps all requests.
+  bool IsLate();
   void AddFamily(const Split& split, const Algorithm& algorithm);
   // The numbers of pieces, along M or N and along K, in which a family is tried.
   std::vector<std::pair<int, int>> PiecesOf(const Family& family) const;
@@ -111,6 +112,7 @@ class Chooser {
   Network network_;
   std::vector<std::unique_ptr<Family>> families_;
   absl::Status refusal_;      // of the first algorithm that refused
+  bool late_ = false;         // not all candidates are compared
   int64_t fewest_steps_ = 0;  // of the plans that have too many
 };
 
@@ -179,6 +181,13 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm) {
   families_.push_back(std::move(family));
 }
 
+bool Chooser::IsLate() {
+  late_ = late_ || (limits_.out_of_time() && absl::c_any_of(families_, [](const auto& family) {
+                      return family->dropped == 0;
+                    }));
+  return late_;
+}
+
 void Chooser::AddFamilies(const Split& split) {
   double hops = 0;  // each is a step, or is read in place by one
   for (const Demand& demand : DemandsOf(problem_, split).list)
@@ -188,13 +197,20 @@ void Chooser::AddFamilies(const Split& split) {
     fewest_steps_ = fewest_steps_ == 0 ? steps : std::min(fewest_steps_, steps);
     return;
   }
-  for (const Algorithm& algorithm : Algorithms()) {
-    if (asked_.algorithm != "auto" && asked_.algorithm != algorithm.name) continue;
-    AddFamily(split, algorithm);
+  std::vector<const Algorithm*> algorithms;  // serial last, because it keeps the fewest requests
+  for (const bool contiguous : {false, true}) {
+    for (const Algorithm& algorithm : Algorithms()) {
+      if ((algorithm.arrivals == Arrivals::kContiguous) != contiguous) continue;
+      if (asked_.algorithm == "auto" || asked_.algorithm == algorithm.name)
+        algorithms.push_back(&algorithm);
+    }
+  }
+  for (const Algorithm* const algorithm : algorithms) {
+    AddFamily(split, *algorithm);
     // All algorithms make the same plan if nothing travels.
     if (!families_.empty() && families_.back()->recipe.split == split && !families_.back()->travels)
       break;
-    if (!families_.empty() && limits_.out_of_time()) break;
+    if (IsLate()) break;
   }
 }
 
@@ -261,6 +277,10 @@ void Chooser::Simulate(Open& open) const {
     return;
   }
   candidate.workspace_bytes = schedule->workspace_bytes;
+  if (const int64_t all = StepCount(*schedule); all > limits_.steps) {
+    candidate.refused = absl::StrFormat("has %d steps, more than %d", all, limits_.steps);
+    return;
+  }
   const absl::StatusOr<Simulation> simulation = agmm::Simulate(problem_, platform_, *schedule);
   if (!simulation.ok()) {
     candidate.refused = std::string(simulation.status().message());
@@ -328,6 +348,8 @@ Choice Chooser::Take(std::vector<Open> simulated) const {
   std::vector<std::string> why;
   if (asked_.algorithm == "auto") why.push_back(Why(*best, simulated));
   if (!best->family->not_kept.empty()) why.push_back(best->family->not_kept);
+  if (late_ && asked_.algorithm == "auto")
+    why.push_back(absl::StrFormat("time was up after %d candidates", simulated.size()));
   choice.why = absl::StrJoin(why, "; ");
   for (const Open& one : simulated) {
     if (one.candidate.recipe.algorithm->name == "serial" && one.candidate.time_ns > 0 &&
@@ -342,7 +364,7 @@ absl::StatusOr<Choice> Chooser::Run() {
   AGMM_ASSIGN_OR_RETURN(const std::vector<Split> splits, SplitsToTry());
   for (const Split& split : splits) {
     AddFamilies(split);
-    if (!families_.empty() && limits_.out_of_time()) break;
+    if (IsLate()) break;
   }
   if (families_.empty()) {
     if (fewest_steps_ == 0 && !refusal_.ok()) return refusal_;
@@ -355,7 +377,10 @@ absl::StatusOr<Choice> Chooser::Run() {
   bool any = false;
   const int dropped = selected.front().family->dropped;
   for (Open& open : selected) {
-    if (any && limits_.out_of_time()) break;
+    if (any && limits_.out_of_time()) {
+      late_ = true;
+      break;
+    }
     Simulate(open);
     any |= open.candidate.refused.empty() && open.family->dropped == dropped;
     simulated.push_back(std::move(open));
@@ -387,6 +412,7 @@ absl::StatusOr<Choice> Chooser::Run() {
 absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
                               const PlanOptions& asked, const ChooseLimits& limits) {
   AGMM_RETURN_IF_ERROR(CheckTopology(problem, platform.topology));
+  AGMM_RETURN_IF_ERROR(CheckPlaces(platform));
   AGMM_RETURN_IF_ERROR(CheckOptions(problem, asked));
   return Chooser(problem, platform, asked, limits).Run();
 }

@@ -38,7 +38,6 @@ class RouteEstimate {
   int group() const { return group_; }
   // Ranks lack whole slices of K of an input.
   bool along_k() const { return along_k_; }
-  bool inputs_travel() const { return inputs_.travels; }
   bool travels() const { return inputs_.travels || results_.travels; }
   // "hidden since n_shard 4096 >= 2870", or "exposed since n_shard 512 < 2870": the length of the
   // other operand at a rank, and the one from which multiplies take as long as the transfers of an
@@ -71,7 +70,7 @@ class RouteEstimate {
   double flops_ = 0, gathered_bytes_ = 0, stationary_bytes_ = 0, made_bytes_ = 0, packed_bytes_ = 0;
   DType dtype_ = DType::kF32;
   int group_ = 1;  // shards of the largest input that a rank multiplies
-  // The dimension of the other operand that the gathered one has not, and its length.
+  // The dimension of the other operand that the gathered operand lacks, and its length.
   Dim stationary_dim_ = Dim::kN;
   int64_t stationary_length_ = 0;
 };

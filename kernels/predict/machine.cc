@@ -12,16 +12,29 @@
 namespace agmm {
 namespace {
 
+// With rates and times within these bounds, no time of a plan overflows.
+constexpr double kLeastRate = 1e-6, kMostRate = 1e9;  // units per ns
+constexpr double kMostCost = 1e9;                     // ns
+constexpr double kMostFlops = 1e18;
+
 absl::Status CheckRate(double value, const char* name) {
-  if (value > 0 && std::isfinite(value)) return absl::OkStatus();
+  if (value >= kLeastRate && value <= kMostRate) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g, but a rate is above 0; give it a value", name, value));
+      absl::StrFormat("%s is %g, but a rate is above 0, from %g to %g; give it such a value", name,
+                      value, kLeastRate, kMostRate));
+}
+
+absl::Status CheckFlops(double value, const char* name) {
+  if (value >= 1 && value <= kMostFlops) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s is %g flops, outside [1, %g]; correct it", name, value, kMostFlops));
 }
 
 absl::Status CheckCost(double value, const char* name) {
-  if (value >= 0 && std::isfinite(value)) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s is %g, but a time is at least 0; give it such a value", name, value));
+  if (value >= 0 && value <= kMostCost) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s is %g ns, but a time is at least 0, and at most %g ns; give it such a value", name, value,
+      kMostCost));
 }
 
 absl::Status CheckPairs(const Links& links, const std::string& name) {
@@ -90,7 +103,7 @@ absl::Status CheckGemm(const std::vector<GemmRate>& gemm) {
       const GemmRate& one = gemm[i];
       if (one.dtype != dtype) continue;
       const std::string at = absl::StrFormat("device.gemm[%d]", i);
-      AGMM_RETURN_IF_ERROR(CheckRate(one.flops, (at + ".gflop").c_str()));
+      AGMM_RETURN_IF_ERROR(CheckFlops(one.flops, (at + ".gflop").c_str()));
       AGMM_RETURN_IF_ERROR(CheckRate(one.flops_per_ns, (at + ".gflop_per_s").c_str()));
       const auto time = [](const GemmRate& rate) { return rate.flops / rate.flops_per_ns; };
       if (smaller != nullptr && (one.flops <= smaller->flops || time(one) < time(*smaller))) {

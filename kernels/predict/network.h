@@ -13,7 +13,7 @@
 
 namespace agmm {
 
-// Something that usages at a limited rate, which the activities that use it share.
+// A resource with a limited rate, shared by the activities that use it.
 using Resource = int;
 
 // The use of a resource by an activity: the time in ns that it would take on a resource without

@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "kernels/predict/fair_share.h"
 #include "kernels/predict/step_usage.h"
 #include "kernels/schedule/order.h"
@@ -352,7 +353,7 @@ std::string Simulator::ChainText(int index, int next, int64_t time) const {
   const int node = NodeOf(index);
   const Rank rank = order_.RankOf(node);
   const auto name = [&](Rank one) { return absl::StrCat("rank ", problem_.mesh.ranks[one]); };
-  const std::string us = absl::StrFormat("%.3g us", static_cast<double>(time) * 1e-3);
+  const std::string us = FormatMicros(static_cast<double>(time) * 1e-3);
   if (order_.IsEnvironment(node))
     return absl::StrFormat("%s, %s: its epoch begins", name(rank), us);
   const auto* transfer = std::get_if<Transfer>(&StepOf(node).op);
@@ -411,6 +412,7 @@ Simulation Simulator::Result() const {
 
 absl::StatusOr<Simulation> Simulate(const Problem& problem, const Platform& platform,
                                     const Schedule& schedule) {
+  AGMM_RETURN_IF_ERROR(CheckPlaces(platform));
   AGMM_ASSIGN_OR_RETURN(const Order order, Order::Build(schedule));
   Simulator simulator(problem, platform, schedule, order);
   AGMM_RETURN_IF_ERROR(simulator.Execute());

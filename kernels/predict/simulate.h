@@ -51,7 +51,7 @@ struct Simulation {
   std::vector<ChainPart> chain;        // in the order of time
 };
 
-// `schedule` verifies. Errors: those of Order::Build.
+// `schedule` verifies. Errors: those of CheckPlaces and Order::Build.
 absl::StatusOr<Simulation> Simulate(const Problem& problem, const Platform& platform,
                                     const Schedule& schedule);
 

@@ -24,6 +24,12 @@ std::vector<int> SlotCounts(const Schedule& schedule) {
   return counts;
 }
 
+int64_t StepCount(const Schedule& schedule) {
+  int64_t count = 0;
+  for (const std::vector<Step>& steps : schedule.ranks) count += static_cast<int64_t>(steps.size());
+  return count;
+}
+
 int64_t SizeBytes(const Schedule& schedule) {
   int64_t bytes = 0;
   const auto add = [&](const auto& vector) { bytes += MallocBytesOf(vector); };

@@ -50,6 +50,8 @@ struct Schedule {
 
 // Returns, by rank, one more than the highest index of its slots in the schedule.
 std::vector<int> SlotCounts(const Schedule& schedule);
+// Returns the number of steps of all ranks.
+int64_t StepCount(const Schedule& schedule);
 // Returns the memory of a schedule, as malloc counts it.
 int64_t SizeBytes(const Schedule& schedule);
 // Releases the spare capacity of its vectors.

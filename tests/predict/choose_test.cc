@@ -266,6 +266,24 @@ TEST_F(Choosing, TakesTheBestSoFarWhenItsTimeIsUp) {
   EXPECT_GT(choice.time_ns, 0);
 }
 
+TEST_F(Choosing, KeepsRequestsEvenWhenItsTimeIsUp) {
+  limits_.out_of_time = [] { return true; };
+  PlanOptions options;
+  options.chunks = 8;
+  const Choice choice =
+      Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2, options});
+  EXPECT_EQ(choice.recipe.chunks, 8);
+  EXPECT_THAT(choice.why, HasSubstr("time was up after 1 candidates"));
+}
+
+TEST_F(Choosing, RefusesATorusWithoutPlaces) {
+  machine_.within.wiring = Wiring::kTorus;
+  const absl::Status status =
+      Refused({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=4", {64, 64, 64}, 4});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("0 of 4 ranks have a place on it"));
+}
+
 TEST_F(Choosing, IsReproducible) {
   const Asked asked = {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2};
   const Choice first = Of(asked), second = Of(asked);

@@ -30,5 +30,21 @@ TEST(GemmNs, GrowsWithTheSize) {
   }
 }
 
+TEST(Machine, RefusesRatesThatOverflowTimes) {
+  Machine machine;
+  machine.within.rates = machine.staged.rates = machine.between.rates = {1, 2, 0};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    machine.device.gemm.push_back({dtype, 1e6, 100});
+  machine.device.memory = 10;
+  ASSERT_EQ(Validate(machine), absl::OkStatus());
+  for (const double rate : {1e-300, 0.0, -1.0, 1e300}) {
+    Machine wrong = machine;
+    wrong.between.rates = {rate, 2 * rate, 0};
+    EXPECT_EQ(Validate(wrong).code(), absl::StatusCode::kInvalidArgument) << rate;
+  }
+  machine.device.signal_ns = 1e300;
+  EXPECT_EQ(Validate(machine).code(), absl::StatusCode::kInvalidArgument);
+}
+
 }  // namespace
 }  // namespace agmm::test

@@ -152,7 +152,8 @@ TEST(MachineText, PointsAtTextThatIsNoMachine) {
 
 TEST(MachineText, PointsAtNumbersThatAreWrong) {
   EXPECT_EQ(Refusal(Changed("memory_gb_per_s: 20", "memory_gb_per_s: -20")),
-            "small.textproto:15:3: device.memory_gb_per_s is -20, but a rate is above 0; give it a "
+            "small.textproto:15:3: device.memory_gb_per_s is -20, but a rate is above 0, from "
+            "1e-06 to 1e+09; give it such a "
             "value");
   EXPECT_THAT(Refusal(Changed("two_way_gb_per_s: 1.5", "two_way_gb_per_s: 3")),
               StartsWith("small.textproto:6:3: between.two_way_gb_per_s is 3, outside [1, 2]"));

@@ -282,7 +282,8 @@ TEST(PlanCli, ExplanationShowsEverySplit) {
   const Result text = Agmmctl(question);
   ASSERT_EQ(text.exit_code, 0) << text.out;
   EXPECT_THAT(text.out, HasSubstr("case 2: K is sharded in one input"));
-  EXPECT_THAT(text.out, HasSubstr("bytes + flops/1000  beside its shards\n"));
+  EXPECT_THAT(text.out, HasSubstr("split    predicted T  into busiest rank  into all"));
+  EXPECT_THAT(text.out, HasSubstr("\nlimited by "));
   const OrderedJson explanation =
       OrderedJson::parse(Agmmctl(question + " --json").out)["explanation"];
   ASSERT_EQ(explanation["splits"].size(), 16) << "M, N, K or none for each of two axes";
