@@ -50,8 +50,8 @@ absl::Status RunAdvise(const AdviseFlags& flags, const Options& options) {
 
 void AddAdvise(CLI::App* app, Command* command) {
   auto flags = std::make_shared<AdviseFlags>();
-  CLI::App* verb = app->add_subcommand(
-      "advise", "Rank the shardings of a product or several on a machine, without a daemon");
+  CLI::App* verb =
+      app->add_subcommand("advise", "Rank shardings of products on a machine, without a daemon");
   verb->add_option("--shape", flags->texts.shape,
                    "Sizes of the dimensions, such as M=8192,N=4096,K=4096")
       ->required();

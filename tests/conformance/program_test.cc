@@ -22,7 +22,7 @@ class NoTransport final : public Transport {
 
 // Returns the bytes that rank 0 pushes to the other node, and the bytes that it sends. A is [4096,
 // k] bf16 over two nodes of `ranks_of_node`.
-std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
+std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k, int chunks) {
   const int ranks = 2 * ranks_of_node;
   const Problem problem =
       ParseProblem("A[M_x, K] * B[K, N_x] -> C[M, N_x]",
@@ -31,6 +31,7 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
   PlanOptions options;
   options.algorithm = "direct";
   options.split = "N=x";  // gathers A
+  options.chunks = chunks;
   const Schedule schedule = Plan(problem, UniformTopology(ranks, 2).value(), options).value();
   const auto device = *CreateCpuDevice(1);
   const auto heap = device->CreateHeap(64 << 20).value();
@@ -61,20 +62,20 @@ std::pair<int64_t, int64_t> PushedAndSent(int ranks_of_node, int64_t k) {
 }
 
 TEST(Program, ASmallShardIsPushedWhole) {
-  const auto [pushed, sent] = PushedAndSent(1, 256);
+  const auto [pushed, sent] = PushedAndSent(1, 256, 1);
   EXPECT_EQ(sent, 1 << 20);
   EXPECT_EQ(pushed, sent);
 }
 
 TEST(Program, TheFirstMebibyteOfALargeShardIsPushed) {
-  const auto [pushed, sent] = PushedAndSent(1, 2048);
+  const auto [pushed, sent] = PushedAndSent(1, 2048, 16);
   EXPECT_EQ(sent, 8 << 20);
   EXPECT_EQ(pushed, 1 << 20);
 }
 
 TEST(Program, ManyRanksOfANodeShareTheParkingBound) {
   // 32 ranks, each with 128 KiB for each of 32: half a MiB is its share.
-  const auto [pushed, sent] = PushedAndSent(32, 1024);
+  const auto [pushed, sent] = PushedAndSent(32, 1024, 1);
   EXPECT_EQ(sent, 32 * (128 << 10));
   EXPECT_EQ(pushed, 512 << 10);
 }

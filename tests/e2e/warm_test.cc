@@ -174,6 +174,7 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
                                              .a = "X",
                                              .b = absl::StrCat("B", i),
                                              .c = y,
+                                             .algorithm = "hierarchical",
                                              .split = "N=x",
                                              .repeat_count = repeat});
     ExpectOk(job.status());

@@ -2,6 +2,7 @@
 
 #include "gmock/gmock.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/predict/machine.h"
 #include "kernels/schedule/spec.h"
 
 namespace agmm {
@@ -43,8 +44,20 @@ TEST(Planning, RefusesAProductOfChunksOfBothInputs) {
   EXPECT_TRUE(BeginPlan(job).status.ok());
 }
 
+Machine SmallMachine() {
+  Machine machine;
+  machine.name = "small";
+  machine.within.rates = machine.staged.rates = {10, 20, 1000};
+  machine.between.rates = {1, 2, 10000};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    machine.device.gemm.push_back({dtype, 1e9, 100});
+  machine.device.memory = 10;
+  return machine;
+}
+
 TEST(Planning, ReportsTheChosenOptionsAndTheReason) {
   JobSpec job = Job128({});
+  job.machine = std::make_shared<const Machine>(SmallMachine());
   job.problem =
       ParseProblem(kDefaultSpec, ParseMesh("x=2").value(), {64, 64, 64}, DType::kF32).value();
   job.topology = UniformTopology(2, 2).value();
@@ -53,10 +66,41 @@ TEST(Planning, ReportsTheChosenOptionsAndTheReason) {
   EXPECT_FALSE(planned.large);
   EXPECT_NE(planned.options.algorithm, "auto");
   EXPECT_THAT(planned.resolved.why, HasSubstr("auto takes " + planned.options.algorithm));
+  EXPECT_THAT(planned.resolved.why, HasSubstr("machine small"));
+  EXPECT_GT(planned.predicted_us, 0);
   FinishPlan(job, planned);
   ASSERT_TRUE(planned.status.ok()) << planned.status;
   EXPECT_EQ(planned.hash.size(), 16u);
   EXPECT_EQ(planned.facts.step_counts.size(), 2u);
+}
+
+TEST(Planning, WithoutAMachineTakesDefaults) {
+  Planned planned = BeginPlan(Job128({}));
+  EXPECT_EQ(planned.predicted_us, 0);
+  EXPECT_EQ(planned.options.algorithm, "hierarchical_peer");
+}
+
+// The plan does not fit, and smaller pieces are suggested as without a machine.
+TEST(Planning, RefusesRequestedPiecesThatNoPlanCanHave) {
+  JobSpec job = Job128({"direct", 256, 1, "N=x"});
+  job.machine = std::make_shared<const Machine>(SmallMachine());
+  const absl::Status status = BeginPlan(job).status;
+  EXPECT_EQ(status.code(), Code::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("at most 131072 can be planned; ask for"));
+}
+
+TEST(Planning, ChoosesWithinTheHeap) {
+  JobSpec job = Job128({});
+  job.problem =
+      ParseProblem(kDefaultSpec, ParseMesh("x=4").value(), {256, 256, 256}, DType::kF32).value();
+  job.topology = UniformTopology(4, 4).value();
+  job.machine = std::make_shared<const Machine>(SmallMachine());
+  job.heap_bytes = 150 << 10;
+  Planned planned = BeginPlan(job);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  FinishPlan(job, planned);
+  EXPECT_LE(planned.workspace_bytes, job.heap_bytes);
+  EXPECT_EQ(planned.options.workspace_shards, 2) << planned.resolved.why;
 }
 
 TEST(Planning, WithoutMemoryNamesThePlan) {

@@ -24,7 +24,7 @@ TEST_F(SchedulerTest, AJobRunsOnceItsPlanIsPreparedEverywhere) {
   ASSERT_TRUE(admitted.ok()) << admitted.status();
   EXPECT_EQ(admitted->state(), v1::Job::STATE_QUEUED);
   EXPECT_EQ(admitted->owner(), "uid:7");
-  EXPECT_EQ(admitted->options().algorithm(), "direct");
+  EXPECT_EQ(admitted->options().algorithm(), "hierarchical_peer") << "the default";
   EXPECT_EQ(admitted->plan_hash().size(), 16u);
   const uint64_t id = admitted->job_id();
 

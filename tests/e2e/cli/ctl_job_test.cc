@@ -212,8 +212,10 @@ TEST_F(CtlJob, ATraceHasEveryStepOfEveryRank) {
   EXPECT_EQ(nodes, (std::set<int>{0, 1}));
   for (int job : {1, 2}) {
     const Json shown = OkJson({"job", "show", std::to_string(job)});
-    const Json plan = OkJson({"plan", "--shape", "M=96,N=64,K=80", "--mesh", "x=4", "--nodes", "2",
-                              "--algorithm", shown["algorithm"].get<std::string>()});
+    const Json plan =
+        OkJson({"plan", "--shape", "M=96,N=64,K=80", "--mesh", "x=4", "--nodes", "2", "--algorithm",
+                shown["algorithm"].get<std::string>(), "--chunks", shown["chunks"].dump(),
+                "--split", shown["split"].get<std::string>()});
     ASSERT_EQ(plan["ranks"].size(), 4);
     for (int rank = 0; rank < 4; ++rank)
       EXPECT_EQ(steps[job][rank], plan["ranks"][rank]["steps"].size()) << job << " " << rank;
