@@ -21,6 +21,9 @@ constexpr double kLeastCopyNs = 1e6;
 
 using Paths = std::vector<const v1::MeasuredPath*>;
 
+// The figures of a machine must be above 0 and finite, whatever the nodes report.
+bool IsTime(double time_ns) { return time_ns > 0 && std::isfinite(time_ns); }
+
 // Times of one pair of ranks, in ns.
 struct PairTimes {
   double signal_ns = 0;  // a small message and the answer to it
@@ -56,6 +59,7 @@ std::vector<v1::MeasuredPath> OneWayPaths(const Survey& survey) {
     const int from = series.next.ranks[0], to = series.next.ranks[1];
     const PairTimes times = {TimeAt(series.timed.front().second, to), series.timed.back().first,
                              TimeAt(series.timed.back().second, to)};
+    if (!IsTime(times.signal_ns) || !IsTime(times.message_ns)) continue;
     v1::MeasuredPath& path = paths.emplace_back();
     path.set_from_rank(from);
     path.set_to_rank(to);
@@ -171,24 +175,50 @@ v1::MeasuredDevice* DeviceOf(int rank, v1::WorldMachine* world) {
 
 double GflopOf(int64_t side) { return 2.0 * std::pow(static_cast<double>(side), 3) / 1e9; }
 
+// A product and its time.
+struct TimedProduct {
+  int64_t side = 0;
+  double time_ns = 0;
+};
+
 // A product's rate leaves out its fixed cost, which the model adds.
-void AddProducts(const Series& series, double fixed_ns, v1::WorldMachine* world) {
+v1::MachineGemm RateOf(const TimedProduct& product, DType dtype, double fixed_ns) {
+  const double net_ns = std::max(product.time_ns - fixed_ns, product.time_ns / 2);
+  v1::MachineGemm gemm;
+  gemm.set_dtype(ToProto(dtype));
+  gemm.set_gflop(GflopOf(product.side));
+  gemm.set_gflop_per_s(GflopOf(product.side) / (net_ns / 1e9));
+  return gemm;
+}
+
+// Leaves out products that take as long as a larger one, because other programs on a host only make
+// times longer. Times of the rest grow with the sizes, also after they have been rounded.
+std::vector<TimedProduct> Growing(const std::vector<TimedProduct>& products) {
+  std::vector<TimedProduct> growing;
+  for (auto it = products.rbegin(); it != products.rend(); ++it) {
+    if (growing.empty() || it->time_ns < growing.back().time_ns * (1 - 1e-9))
+      growing.push_back(*it);
+  }
+  std::reverse(growing.begin(), growing.end());
+  return growing;
+}
+
+// Adds the rates of each device. Returns the mean times of all devices, by size, ascending.
+std::vector<TimedProduct> AddProducts(const Series& series, double fixed_ns,
+                                      v1::WorldMachine* world) {
+  std::vector<TimedProduct> means;
   for (const auto& [side, times] : series.timed) {
     double sum_ns = 0;
     int ranks = 0;
-    const auto rate = [&, side = side](double time_ns, v1::MachineGemm* gemm) {
-      gemm->set_dtype(ToProto(series.next.dtype));
-      gemm->set_gflop(GflopOf(side));
-      gemm->set_gflop_per_s(GflopOf(side) / (std::max(time_ns - fixed_ns, time_ns / 2) / 1e9));
-    };
     for (const auto& [rank, time_ns] : times) {
-      if (time_ns <= 0) continue;
-      rate(time_ns, DeviceOf(rank, world)->add_gemm());
+      if (!IsTime(time_ns)) continue;
+      *DeviceOf(rank, world)->add_gemm() = RateOf({side, time_ns}, series.next.dtype, fixed_ns);
       sum_ns += time_ns;
       ++ranks;
     }
-    if (ranks > 0) rate(sum_ns / ranks, world->mutable_machine()->mutable_device()->add_gemm());
+    if (ranks > 0) means.push_back({side, sum_ns / ranks});
   }
+  return means;
 }
 
 void SetProducts(const Survey& survey, v1::WorldMachine* world) {
@@ -197,7 +227,8 @@ void SetProducts(const Survey& survey, v1::WorldMachine* world) {
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kProduct) continue;
     const v1::DType dtype = ToProto(series.next.dtype);
-    if (series.timed.empty()) {
+    const std::vector<TimedProduct> products = Growing(AddProducts(series, fixed_ns, world));
+    if (products.empty()) {
       world->add_preset_fields(absl::StrCat("device.gemm ", v1::DType_Name(dtype)));
       continue;
     }
@@ -205,7 +236,8 @@ void SetProducts(const Survey& survey, v1::WorldMachine* world) {
     gemm.erase(std::remove_if(gemm.begin(), gemm.end(),
                               [&](const v1::MachineGemm& rate) { return rate.dtype() == dtype; }),
                gemm.end());
-    AddProducts(series, fixed_ns, world);
+    for (const TimedProduct& product : products)
+      *device.add_gemm() = RateOf(product, series.next.dtype, fixed_ns);
   }
 }
 
@@ -217,7 +249,7 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world) {
     if (series.next.kind != Probe::Kind::kCopy || series.timed.empty()) continue;
     const auto& [bytes, times] = series.timed.back();
     const double time_ns = Slowest(times) - device.step_us() * 1e3;
-    if (time_ns <= 0 || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
+    if (!IsTime(time_ns) || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
     const double bytes_per_ns = static_cast<double>(bytes) / time_ns;
     DeviceOf(series.next.ranks[0], world)->set_copy_gb_per_s(bytes_per_ns);
     sum += bytes_per_ns;

@@ -1,4 +1,4 @@
-// Makes the figures of a world's machine of the times of its probes. Pure.
+// Computes a world's machine from the times of its probes. Pure.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 namespace agmm::measure {
 
 // Returns the machine of a survey that is done; `preset` has all that was not measured. The
-// caller adds the hardware, the version and the time.
+// caller adds the hardware, the version and the time. Its machine is valid if the preset is.
 //
 // The rates between nodes are those of a link without a slower one beside it: the mean of the links
 // that have at least four fifths of the best one's bandwidth. All others are exceptions
