@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,8 +31,7 @@ std::string MachineFolder::FileOf(const std::vector<std::string>& hardware) cons
   return absl::StrCat(path_, "/machine-", HashHex(Fnv1a(absl::StrJoin(hardware, "\n"))), ".txtpb");
 }
 
-absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
-    const std::vector<std::string>& hardware) const {
+absl::StatusOr<CheckedWorld> MachineFolder::Load(const std::vector<std::string>& hardware) const {
   const std::string file = FileOf(hardware);
   std::error_code error;
   if (!std::filesystem::exists(file, error))
@@ -40,8 +40,9 @@ absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
   v1::WorldMachine machine;
   google::protobuf::TextFormat::ParseInfoTree places;
   AGMM_RETURN_IF_ERROR(ParseTextMessage(read.bytes, file, &machine, &places));
-  if (const absl::Status valid = FromProto(machine.machine()).status(); !valid.ok()) {
-    return AtField(WithMessage(valid, absl::StrCat("machine.", valid.message())), file, machine,
+  absl::StatusOr<Machine> checked = FromProto(machine.machine());
+  if (const absl::Status& wrong = checked.status(); !wrong.ok()) {
+    return AtField(WithMessage(wrong, absl::StrCat("machine.", wrong.message())), file, machine,
                    places);
   }
   // The text after a lost beginning may still parse.
@@ -50,7 +51,7 @@ absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
     return absl::InvalidArgumentError(
         absl::StrCat(file, ":1:1: the file does not describe the hardware of its name"));
   }
-  return machine;
+  return CheckedWorld{std::move(machine), *std::move(checked)};
 }
 
 absl::Status MachineFolder::Save(const v1::WorldMachine& machine) const {

@@ -3,16 +3,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "daemon/measure/world_machine.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
-#include "proto/convert/machine_messages.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
@@ -20,6 +19,7 @@
 namespace agmm {
 namespace {
 
+using measure::CheckedWorld;
 using measure::MachineOf;
 using measure::PresetOf;
 using measure::Probe;
@@ -67,19 +67,17 @@ Measurer::Measurer(Parts parts)
       probes_(parts_.metrics->counter("measure_probes_total")),
       dropped_(parts_.metrics->counter("measure_probes_dropped_total")),
       next_id_(kFirstId) {
-  Know(PresetOf(parts_.preset("cpu")));
+  KnowPreset("cpu");
 }
 
-// All callers have machines that are valid: presets, files that were checked, and those of surveys.
-void Measurer::Know(v1::WorldMachine world) {
-  absl::StatusOr<Machine> machine = FromProto(world.machine());
-  if (!machine.ok()) {
-    spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
-                  std::string(machine.status().message()));
-    return;
-  }
-  known_ = std::move(world);
-  machine_ = std::make_shared<const Machine>(*std::move(machine));
+// Presets are part of the program, and valid.
+void Measurer::KnowPreset(const std::string& kind) {
+  Know(*measure::Check(PresetOf(parts_.preset(kind))));
+}
+
+void Measurer::Know(CheckedWorld checked) {
+  known_ = std::move(checked.world);
+  machine_ = std::make_shared<const Machine>(std::move(checked.machine));
 }
 
 Measurer::~Measurer() { *alive_ = false; }
@@ -102,9 +100,10 @@ v1::MachineStatus Measurer::Status() const {
     status.set_probes_done(survey_->done());
     status.set_probe_count(survey_->count());
   }
-  status.set_state(run_ != nullptr ? v1::MachineStatus::STATE_MEASURING
-                                   : v1::MachineStatus::STATE_WAITING);
-  if (run_ == nullptr) {
+  const bool measures = run_ != nullptr || computing_;
+  status.set_state(measures ? v1::MachineStatus::STATE_MEASURING
+                            : v1::MachineStatus::STATE_WAITING);
+  if (!measures) {
     status.set_waits_for(!Complete()         ? "all nodes to join"
                          : !parts_.is_idle() ? "jobs to end"
                                              : "the world to be idle for a while");
@@ -159,7 +158,7 @@ void Measurer::OnReady() {
   if (!Complete()) return;
   if (std::vector<std::string> hardware = Hardware(); hardware != hardware_) {
     hardware_ = std::move(hardware);
-    Know(PresetOf(parts_.preset(parts_.members->ranks()[0].kind)));
+    KnowPreset(parts_.members->ranks()[0].kind);
     survey_.reset();
     due_ = asked_;
     Load();
@@ -171,14 +170,14 @@ void Measurer::Load() {
   if (!parts_.folder.has_value()) return;
   parts_.worker->Post(
       [this, alive = alive_, loop = parts_.loop, folder = *parts_.folder, hardware = hardware_] {
-        absl::StatusOr<v1::WorldMachine> loaded = folder.Load(hardware);
+        absl::StatusOr<CheckedWorld> loaded = folder.Load(hardware);
         loop->Post([this, alive, hardware, loaded = std::move(loaded)]() mutable {
           if (*alive && hardware == hardware_) OnLoaded(std::move(loaded));
         });
       });
 }
 
-void Measurer::OnLoaded(absl::StatusOr<v1::WorldMachine> loaded) {
+void Measurer::OnLoaded(absl::StatusOr<CheckedWorld> loaded) {
   if (known_.has_measure_time()) return;  // measured meanwhile
   if (loaded.ok()) {
     Know(*std::move(loaded));
@@ -205,7 +204,7 @@ void Measurer::Schedule(absl::Duration delay) {
 
 void Measurer::Begin() {
   // OnReady continues a measurement that waits for nodes.
-  if (!due_ || run_ != nullptr || !Complete()) return;
+  if (!due_ || run_ != nullptr || computing_ || !Complete()) return;
   const absl::Duration quiet = asked_ ? kShortQuiet : parts_.quiet;
   const absl::Duration idle = absl::Nanoseconds(parts_.clock->Nanos() - used_ns_);
   if (!parts_.is_idle()) return Schedule(quiet);
@@ -217,7 +216,7 @@ void Measurer::Begin() {
 }
 
 void Measurer::StartProbe() {
-  if (!due_ || run_ != nullptr || !Complete()) return;
+  if (!due_ || run_ != nullptr || computing_ || !Complete()) return;
   if (!parts_.is_idle()) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
   const std::optional<Probe> next = survey_->Next();
   if (!next.has_value()) return Finish();
@@ -409,24 +408,48 @@ std::string Measurer::PathOf(const Run& run) const {
 }
 
 void Measurer::Finish() {
-  const Survey survey = *std::exchange(survey_, std::nullopt);
+  const auto survey = std::make_shared<const Survey>(*std::exchange(survey_, std::nullopt));
+  computing_ = true;
+  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, survey, hardware = hardware_,
+                       preset = parts_.preset(parts_.members->ranks()[0].kind),
+                       name = parts_.cluster] {
+    v1::WorldMachine world = MachineOf(*survey, preset);
+    world.mutable_machine()->set_name(name);
+    *world.mutable_hardware() = {hardware.begin(), hardware.end()};
+    const std::vector<std::string> errors(world.errors().begin(), world.errors().end());
+    const auto measured =
+        std::make_shared<absl::StatusOr<CheckedWorld>>(measure::Check(std::move(world)));
+    loop->Post([this, alive, hardware, count = survey->count(), measured, errors] {
+      if (!*alive) return;
+      computing_ = false;
+      if (hardware == hardware_) return OnComputed(count, std::move(*measured), errors);
+      if (due_) Schedule(parts_.quiet);
+    });
+  });
+}
+
+void Measurer::OnComputed(int figures, absl::StatusOr<CheckedWorld> measured,
+                          std::vector<std::string> errors) {
   due_ = asked_ = false;
-  v1::WorldMachine measured = MachineOf(survey, parts_.preset(parts_.members->ranks()[0].kind));
-  if (!measured.errors().empty()) {
-    spdlog::warn("{} of {} figures could not be measured; {}", measured.errors_size(),
-                 survey.count(), measured.errors(0));
+  if (!measured.ok()) {
+    spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
+                  std::string(measured.status().message()));
+    errors.push_back(absl::StrCat("the figures are left out, because they are not those of a "
+                                  "machine: ", measured.status().message()));
+  } else if (!errors.empty()) {
+    spdlog::warn("{} of {} figures could not be measured; {}", errors.size(), figures, errors[0]);
   }
-  if (measured.devices().empty() && measured.paths().empty()) {
-    *known_.mutable_errors() = measured.errors();
+  if (!measured.ok() || (measured->world.devices().empty() && measured->world.paths().empty())) {
+    *known_.mutable_errors() = {errors.begin(), errors.end()};
     return;
   }
-  measured.mutable_machine()->set_name(parts_.cluster);
-  measured.mutable_machine()->set_version(known_.machine().version() + 1);
-  *measured.mutable_measure_time() = ToProto(parts_.clock->Now());
-  *measured.mutable_hardware() = {hardware_.begin(), hardware_.end()};
-  Know(std::move(measured));
+  const int64_t version = known_.machine().version() + 1;
+  measured->world.mutable_machine()->set_version(version);
+  measured->machine.version = version;
+  *measured->world.mutable_measure_time() = ToProto(parts_.clock->Now());
+  Know(*std::move(measured));
   spdlog::info("measured the world: machine version {}, {} of {} figures",
-               known_.machine().version(), survey.count() - known_.errors_size(), survey.count());
+               known_.machine().version(), figures - known_.errors_size(), figures);
   if (!parts_.folder.has_value()) return;
   parts_.worker->Post([folder = *parts_.folder, machine = known_] {
     if (const absl::Status saved = folder.Save(machine); !saved.ok())

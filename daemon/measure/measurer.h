@@ -23,6 +23,7 @@
 #include "daemon/link/call_context.h"
 #include "daemon/measure/machine_folder.h"
 #include "daemon/measure/survey.h"
+#include "daemon/measure/world_machine.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/placement.h"
@@ -96,12 +97,13 @@ class Measurer : public WorldListener {
     bool dropped = false;  // ends after this stage, without a result
   };
 
-  void Know(v1::WorldMachine world);
+  void KnowPreset(const std::string& kind);
+  void Know(measure::CheckedWorld checked);
   bool Complete() const;
   std::vector<std::string> Hardware() const;
   measure::Site SiteNow() const;
   void Load();
-  void OnLoaded(absl::StatusOr<v1::WorldMachine> loaded);
+  void OnLoaded(absl::StatusOr<measure::CheckedWorld> loaded);
   // Begins or continues a measurement after `delay`, if one is due and the world is idle then.
   void Schedule(absl::Duration delay);
   void Begin();
@@ -116,7 +118,11 @@ class Measurer : public WorldListener {
   // Ends the probe: releases its plan and memory, keeps its times, and starts the next one.
   void EndRun();
   void FreeMemory(const Run& run);
+  // Computes the machine of the survey, which is done, on the worker.
   void Finish();
+  // `errors` are those of single figures.
+  void OnComputed(int figures, absl::StatusOr<measure::CheckedWorld> measured,
+                  std::vector<std::string> errors);
   std::string PathOf(const Run& run) const;
 
   const Parts parts_;
@@ -129,6 +135,7 @@ class Measurer : public WorldListener {
   bool asked_ = false;                     // for the measurement that is due
   std::optional<measure::Survey> survey_;  // of a measurement that has begun
   std::unique_ptr<Run> run_;               // null: no probe
+  bool computing_ = false;                 // the machine of a survey that is done
   std::vector<std::function<void()>> waiting_;
   bool scheduled_ = false;
   Loop::Timer timer_;

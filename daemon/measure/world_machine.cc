@@ -7,6 +7,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "proto/convert/machine_messages.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm::measure {
@@ -295,6 +297,11 @@ v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset) {
   std::sort(world.mutable_devices()->begin(), world.mutable_devices()->end(),
             [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   return world;
+}
+
+absl::StatusOr<CheckedWorld> Check(v1::WorldMachine world) {
+  AGMM_ASSIGN_OR_RETURN(Machine machine, FromProto(world.machine()));
+  return CheckedWorld{std::move(world), std::move(machine)};
 }
 
 }  // namespace agmm::measure

@@ -1,10 +1,10 @@
 // Computes a world's machine from the times of its probes. Pure.
 #pragma once
 
-#include <string>
-
+#include "absl/status/statusor.h"
 #include "agmm/v1/machine.pb.h"
 #include "daemon/measure/survey.h"
+#include "kernels/predict/machine.h"
 
 namespace agmm::measure {
 
@@ -18,5 +18,13 @@ v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset);
 
 // Returns a world without measurements.
 v1::WorldMachine PresetOf(const v1::Machine& preset);
+
+// A world, and the machine of its figures.
+struct CheckedWorld {
+  v1::WorldMachine world;
+  Machine machine;
+};
+// Errors: INVALID_ARGUMENT, those of FromProto.
+absl::StatusOr<CheckedWorld> Check(v1::WorldMachine world);
 
 }  // namespace agmm::measure

@@ -38,16 +38,16 @@ TEST_F(MachineFolderTest, LoadsWhatItHasSaved) {
   EXPECT_TRUE(absl::IsNotFound(folder_.Load({"x"}).status()));
   ASSERT_TRUE(folder_.Save(WorldOf("x", 7)).ok());
   ASSERT_TRUE(folder_.Save(WorldOf("x", 8)).ok());
-  const absl::StatusOr<v1::WorldMachine> loaded = folder_.Load({"x"});
+  const absl::StatusOr<CheckedWorld> loaded = folder_.Load({"x"});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->SerializeAsString(), WorldOf("x", 8).SerializeAsString());
+  EXPECT_EQ(loaded->world.SerializeAsString(), WorldOf("x", 8).SerializeAsString());
 }
 
 TEST_F(MachineFolderTest, WorldsThatShareItKeepTheirOwnFiles) {
   ASSERT_TRUE(folder_.Save(WorldOf("x", 1)).ok());
   ASSERT_TRUE(folder_.Save(WorldOf("y", 2)).ok());
-  EXPECT_EQ(folder_.Load({"x"})->machine().version(), 1);
-  EXPECT_EQ(folder_.Load({"y"})->machine().version(), 2);
+  EXPECT_EQ(folder_.Load({"x"})->world.machine().version(), 1);
+  EXPECT_EQ(folder_.Load({"y"})->world.machine().version(), 2);
   EXPECT_TRUE(absl::IsNotFound(folder_.Load({"x", "y"}).status()));
 }
 

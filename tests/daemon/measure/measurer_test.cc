@@ -17,6 +17,7 @@
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/manual_clock.h"
+#include "tests/support/logged.h"
 #include "tests/support/notification.h"
 #include "tests/support/temp_folder.h"
 
@@ -24,6 +25,7 @@ namespace agmm {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using State = v1::MachineStatus;
 
 constexpr int64_t kHeapBytes = 64 << 20;
@@ -48,7 +50,11 @@ class MeasurerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.is_idle = [this] { return idle_; };
     parts.folder.emplace(folder_.path());
-    parts.preset = measure::PresetFor;
+    parts.preset = [this](const std::string& kind) {
+      v1::Machine preset = measure::PresetFor(kind);
+      if (wrong_preset_) preset.mutable_device()->set_step_us(-1);
+      return preset;
+    };
     parts.cluster = "test";
     parts.hosts = {"host-a", "host-b"};
     parts.transport = "a wire";
@@ -182,6 +188,7 @@ class MeasurerTest : public ::testing::Test {
   bool idle_ = true;
   double epoch_us_ = 500, between_us_ = 0;  // an epoch, and the time to the next one
   absl::Status launch_error_;
+  bool wrong_preset_ = false;  // from now on
   int launches_ = 0, released_ = 0, dropped_ = 0;
   std::unique_ptr<Measurer> measurer_;
   Loop loop_{"a test", &clock_}, worker_{"plans"};
@@ -224,6 +231,27 @@ TEST_F(MeasurerTest, TheTimeOfAMessageContainsThatBetweenEpochs) {
   between_us_ = 300;
   MeasureAll();
   EXPECT_NEAR(Status().world().paths(0).latency_us(), (500.0 + 300) / 2, 1);
+}
+
+TEST_F(MeasurerTest, AMachineThatIsNotValidIsNeitherUsedNorKept) {
+  const Logged log;
+  wrong_preset_ = true;  // the figures beside the measured ones
+  MeasureAll();
+  const v1::WorldMachine world = Status().world();
+  EXPECT_EQ(world.machine().name(), "cpu-tcp");
+  EXPECT_FALSE(world.has_measure_time());
+  ASSERT_EQ(world.errors_size(), 1);
+  EXPECT_THAT(world.errors(0), HasSubstr("device.step_us is -1"));
+  EXPECT_THAT(log.text(), HasSubstr("device.step_us is -1"));
+  EXPECT_THAT(log.text(), Not(HasSubstr("measured the world")));
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
+  // The next measurement is right.
+  wrong_preset_ = false;
+  Do([&] { measurer_->Measure(); });
+  Advance(absl::Seconds(1));
+  AnswerAll();
+  EXPECT_EQ(Status().world().machine().version(), 1);
+  EXPECT_TRUE(Status().world().errors().empty());
 }
 
 TEST_F(MeasurerTest, ARestartTakesTheMachineFromDisk) {
