@@ -253,6 +253,28 @@ void Measurer::Await(Run::Stage stage, const v1::Command& command) {
   run_->stage = stage;
   run_->awaited = run_->nodes;
   for (int node : run_->nodes) parts_.members->Send(node, command);
+  // Calls do not wait for a plan, which has no memory yet.
+  if (stage == Run::Stage::kPreparing) return;
+  parts_.loop->Cancel(run_->limit);
+  run_->limit = parts_.loop->PostAfter(parts_.stage_limit, [this, alive = alive_, id = run_->id] {
+    if (*alive && run_ != nullptr && run_->id == id) OnStageLimit();
+  });
+}
+
+// The node may still write to the memory, which is used again only after it has drained. The
+// measurement ends, because another probe could cost another generation.
+void Measurer::OnStageLimit() {
+  const int node = *run_->awaited.begin();
+  const std::string why =
+      absl::StrFormat("it did not end a probe (%s) within %s", Describe(run_->probe),
+                      absl::FormatDuration(parts_.stage_limit));
+  due_ = asked_ = false;
+  survey_.reset();
+  known_.clear_errors();
+  known_.add_errors(
+      absl::StrFormat("node %s was dropped: %s", parts_.members->node_name(node), why));
+  // Ends the generation, and with it the probe.
+  parts_.members->Lose(node, why);
 }
 
 void Measurer::OnReport(int node, const v1::Report& report) {
@@ -369,6 +391,7 @@ void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
 
 void Measurer::EndRun() {
   const std::unique_ptr<Run> over = std::move(run_);
+  parts_.loop->Cancel(over->limit);
   if (over->stage != Run::Stage::kPlanning) {
     v1::Command command;
     command.mutable_release_plan()->set_plan_id(over->id);
@@ -460,6 +483,7 @@ void Measurer::OnComputed(int figures, absl::StatusOr<CheckedWorld> measured,
 void Measurer::OnGenerationEnded(const std::vector<int>&, const absl::Status&) {
   if (run_ == nullptr) return;
   const std::unique_ptr<Run> over = std::move(run_);
+  parts_.loop->Cancel(over->limit);
   // The nodes drop the rest themselves, and memory is used again only once they have drained.
   if (over->memory.shard_bytes() > 0) {
     parts_.placement->Free(over->job.problem.mesh.ranks, over->memory.offset_bytes(),

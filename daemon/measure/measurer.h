@@ -54,6 +54,8 @@ class Measurer : public WorldListener {
     std::vector<std::string> hosts;           // by node
     std::string transport;                    // the path between nodes: "tcp"
     absl::Duration quiet = absl::Seconds(2);  // the world is idle for so long before a measurement
+    // A node that does not end a stage within it is dropped, because calls wait for the stage.
+    absl::Duration stage_limit = absl::Seconds(10);
   };
   explicit Measurer(Parts parts);
   ~Measurer() override;
@@ -86,6 +88,7 @@ class Measurer : public WorldListener {
     uint64_t id = 0;      // of its plan and its tensor
     uint64_t launch = 0;  // of the launch in progress
     std::set<int> nodes, awaited;
+    Loop::Timer limit;  // of a stage that holds memory
     measure::Layout layout;
     v1::Tensor memory;  // no shards: it has none yet
     uint64_t next_epoch = 1;
@@ -111,6 +114,7 @@ class Measurer : public WorldListener {
   void OnPlanned(uint64_t id, JobSpec job, Planned planned);
   void Await(Run::Stage stage, const v1::Command& command);
   void OnStageOver();
+  void OnStageLimit();
   void TakeMemory();
   void Fill();
   void Launch();

@@ -411,6 +411,63 @@ TEST_F(MeasurerTest, TheEndOfAGenerationFreesTheMemoryAndTheCallsThatWait) {
   EXPECT_EQ(Status().world().machine().version(), 1);
 }
 
+// A node that sends heartbeats but no reports must not hold the calls that wait.
+TEST_F(MeasurerTest, ANodeThatDoesNotEndAStageIsDropped) {
+  const absl::Duration limit = Parts().stage_limit;
+  for (const auto stage :
+       {v1::Command::kPlaceTensor, v1::Command::kFillShards, v1::Command::kLaunchJob}) {
+    SCOPED_TRACE(stage);
+    members_.lost.clear();
+    Do([&] { measurer_->Measure(); });
+    Advance(kQuiet);
+    const auto sent = AnswerUntil(stage);
+    ASSERT_EQ(sent.size(), 2u);
+    ASSERT_EQ(sent[0].node, 0);
+    // Earlier stages have no part in the limit.
+    Advance(limit - absl::Milliseconds(1));
+    Do([&] { measurer_->OnReport(0, *AnswerTo(0, sent[0].command)); });
+    auto ran = std::make_shared<bool>(false);
+    Do([&] { Use([ran] { *ran = true; }); });
+    EXPECT_TRUE(members_.lost.empty());
+    Advance(absl::Milliseconds(1));
+    ASSERT_EQ(members_.lost.size(), 1u);
+    EXPECT_EQ(members_.lost[0].first, 1);
+    EXPECT_THAT(members_.lost[0].second, HasSubstr("128 B from rank 0 to rank 1"));
+    EXPECT_THAT(members_.lost[0].second, HasSubstr("10s"));
+    // The node may write to the memory until the generation has ended.
+    EXPECT_FALSE(*ran);
+    EXPECT_GT(TakenBytes(), 0);
+    Do([&] { measurer_->OnGenerationEnded({1}, absl::AbortedError("lost")); });
+    EXPECT_TRUE(*ran);
+    EXPECT_EQ(TakenBytes(), 0);
+    // It is not dropped again for a measurement that no one asked for.
+    Take();
+    Do([&] { measurer_->OnReady(); });
+    Advance(10 * kQuiet);
+    EXPECT_TRUE(Take().empty());
+    EXPECT_EQ(Status().state(), State::STATE_IDLE);
+    EXPECT_THAT(Status().world().errors(0), HasSubstr("node n1 was dropped: it did not end"));
+  }
+}
+
+TEST_F(MeasurerTest, AProbeWhoseStagesAllEndDropsNoNode) {
+  const absl::Duration almost = Parts().stage_limit - absl::Milliseconds(1);
+  Advance(kQuiet);
+  for (const auto stage : {v1::Command::kPlaceTensor, v1::Command::kFillShards,
+                           v1::Command::kLaunchJob, v1::Command::kLaunchJob}) {
+    for (const auto& [node, command] : AnswerUntil(stage)) {
+      Advance(almost / 2);
+      Do([&, node = node, command = command] {
+        measurer_->OnReport(node, *AnswerTo(node, command));
+      });
+    }
+  }
+  AnswerAll();
+  Advance(2 * almost);
+  EXPECT_TRUE(members_.lost.empty());
+  EXPECT_EQ(Status().world().machine().version(), 1);
+}
+
 TEST_F(MeasurerTest, EpochsOfALaunchTakeMillisecondsTogether) {
   for (const double epoch_us : {20.0, 500.0, 3000.0, 50'000.0}) {
     epoch_us_ = epoch_us;
