@@ -17,7 +17,8 @@ class MachineFolder {
   explicit MachineFolder(std::string path) : path_(std::move(path)) {}
 
   // Errors: NOT_FOUND if nothing was measured on this hardware; INVALID_ARGUMENT, one line with
-  // file, line and column, for a file that is not such a text; others if it cannot be read.
+  // file, line and column, for a file that is not such a text, or has a machine that no world is;
+  // others if it cannot be read.
   absl::StatusOr<CheckedWorld> Load(const std::vector<std::string>& hardware) const;
   // Replaces the file of the machine's hardware as a whole, and makes the folder. Errors: one line
   // with the file.

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -61,6 +62,13 @@ TEST_F(MachineFolderTest, LeavesNoDraft) {
   EXPECT_EQ(files, 1);
 }
 
+TEST_F(MachineFolderTest, LeavesNoDraftThatCannotReplaceTheFile) {
+  std::filesystem::create_directories(file());
+  EXPECT_FALSE(folder_.Save(WorldOf("x", 1)).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(temp_ / "made"))
+    EXPECT_EQ(entry.path(), file());
+}
+
 TEST_F(MachineFolderTest, ATornFileIsAnErrorWithLineAndColumn) {
   ASSERT_TRUE(folder_.Save(WorldOf("x", 1)).ok());
   Write("machine {\n  name: \"t\"\n  version: maybe\n}\n");
@@ -77,6 +85,36 @@ TEST_F(MachineFolderTest, AValueThatNoMachineHasIsAnErrorAtItsPlace) {
   const absl::Status wrong = folder_.Load({"x"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(wrong)) << wrong;
   EXPECT_THAT(std::string(wrong.message()), HasSubstr(absl::StrCat(file(), ":")));
+}
+
+// The devices of a world have no coordinates.
+TEST_F(MachineFolderTest, ATorusIsAnErrorAtItsPlace) {
+  v1::WorldMachine world = WorldOf("x", 1);
+  world.mutable_machine()->mutable_within()->set_wiring(v1::MachineLinks::TORUS);
+  ASSERT_TRUE(folder_.Save(world).ok());
+  const absl::Status torus = folder_.Load({"x"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(torus)) << torus;
+  // name, version, devices_per_node, wrap_multiple, within
+  EXPECT_THAT(std::string(torus.message()),
+              StartsWith(absl::StrCat(file(), ":6:5: machine.within.wiring is TORUS")));
+}
+
+TEST_F(MachineFolderTest, AVersionThatCannotBeCountedOnIsAnErrorAtItsPlace) {
+  for (const int64_t version : {INT64_MIN, int64_t{-1}, int64_t{0}, INT64_MAX}) {
+    ASSERT_TRUE(folder_.Save(WorldOf("x", version)).ok());
+    const absl::Status wrong = folder_.Load({"x"}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(wrong)) << wrong;
+    // A version of 0 is left out of the text.
+    EXPECT_THAT(std::string(wrong.message()),
+                StartsWith(version == 0 ? absl::StrCat(file(), ":1:1: machine.version is 0")
+                                        : absl::StrCat(file(), ":3:3: machine.version is ", version)));
+  }
+}
+
+// Daemons in containers that share a volume may have equal process ids.
+TEST_F(MachineFolderTest, TheNameOfADraftDoesNotDependOnTheProcess) {
+  std::filesystem::create_directories(absl::StrCat(file(), ".", ::getpid()));
+  EXPECT_TRUE(folder_.Save(WorldOf("x", 1)).ok());
 }
 
 TEST_F(MachineFolderTest, AFileOfOtherHardwareIsNotTaken) {
