@@ -60,6 +60,11 @@ double UsualTime(Probe::Kind kind, std::vector<double> times_ns) {
   return *usual;
 }
 
+void SetVersion(int64_t version, CheckedWorld* checked) {
+  checked->world.mutable_machine()->set_version(version);
+  checked->machine.version = version;
+}
+
 }  // namespace
 
 Measurer::Measurer(Parts parts)
@@ -67,16 +72,15 @@ Measurer::Measurer(Parts parts)
       probes_(parts_.metrics->counter("measure_probes_total")),
       dropped_(parts_.metrics->counter("measure_probes_dropped_total")),
       next_id_(kFirstId) {
-  KnowPreset("cpu");
+  KnowPreset();
 }
 
 // Presets are part of the program, and valid.
-void Measurer::KnowPreset(const std::string& kind) {
-  Know(*measure::Check(PresetOf(parts_.preset(kind))));
-}
+void Measurer::KnowPreset() { Know(*measure::Check(PresetOf(parts_.preset))); }
 
 void Measurer::Know(CheckedWorld checked) {
   known_ = std::move(checked.world);
+  last_version_ = std::max(last_version_, checked.machine.version);
   machine_ = std::make_shared<const Machine>(std::move(checked.machine));
 }
 
@@ -158,7 +162,7 @@ void Measurer::OnReady() {
   if (!Complete()) return;
   if (std::vector<std::string> hardware = Hardware(); hardware != hardware_) {
     hardware_ = std::move(hardware);
-    KnowPreset(parts_.members->ranks()[0].kind);
+    KnowPreset();
     survey_.reset();
     due_ = asked_;
     Load();
@@ -180,6 +184,8 @@ void Measurer::Load() {
 void Measurer::OnLoaded(absl::StatusOr<CheckedWorld> loaded) {
   if (known_.has_measure_time()) return;  // measured meanwhile
   if (loaded.ok()) {
+    // Plans are kept by name and version.
+    if (loaded->machine.version <= last_version_) SetVersion(last_version_ + 1, &*loaded);
     Know(*std::move(loaded));
     spdlog::info("the world's machine is version {}, from {}", known_.machine().version(),
                  parts_.folder->FileOf(hardware_));
@@ -198,13 +204,15 @@ void Measurer::Schedule(absl::Duration delay) {
   timer_ = parts_.loop->PostAfter(delay, [this, alive = alive_] {
     if (!*alive) return;
     scheduled_ = false;
-    Begin();
+    Continue();
   });
 }
 
-void Measurer::Begin() {
+void Measurer::Continue() {
+  if (!due_ || run_ != nullptr || computing_) return;
+  if (survey_.has_value() && !survey_->Next().has_value()) return Finish();
   // OnReady continues a measurement that waits for nodes.
-  if (!due_ || run_ != nullptr || computing_ || !Complete()) return;
+  if (!Complete()) return;
   const absl::Duration quiet = asked_ ? kShortQuiet : parts_.quiet;
   const absl::Duration idle = absl::Nanoseconds(parts_.clock->Nanos() - used_ns_);
   if (!parts_.is_idle()) return Schedule(quiet);
@@ -212,19 +220,15 @@ void Measurer::Begin() {
   // Begins again if tensors have since taken memory that the probes count on.
   const measure::Site site = SiteNow();
   if (!survey_.has_value() || site.max_bytes < survey_->site().max_bytes) survey_.emplace(site);
-  StartProbe();
+  StartProbe(*survey_->Next());
 }
 
-void Measurer::StartProbe() {
-  if (!due_ || run_ != nullptr || computing_ || !Complete()) return;
-  if (!parts_.is_idle()) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
-  const std::optional<Probe> next = survey_->Next();
-  if (!next.has_value()) return Finish();
+void Measurer::StartProbe(const Probe& probe) {
   run_ = std::make_unique<Run>();
-  run_->probe = *next;
+  run_->probe = probe;
   run_->id = next_id_++;
-  for (int rank : next->ranks) run_->nodes.insert(parts_.members->ranks()[rank].node);
-  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, id = run_->id, probe = *next,
+  for (int rank : probe.ranks) run_->nodes.insert(parts_.members->ranks()[rank].node);
+  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, id = run_->id, probe,
                        site = survey_->site()] {
     absl::StatusOr<JobSpec> job = JobOf(probe, site.node_of_rank, site.island_of_rank);
     Planned planned;
@@ -412,7 +416,7 @@ void Measurer::EndRun() {
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
   if (over->dropped) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
   parts_.loop->Post([this, alive = alive_] {
-    if (*alive) StartProbe();
+    if (*alive) Continue();
   });
 }
 
@@ -434,8 +438,7 @@ void Measurer::Finish() {
   const auto survey = std::make_shared<const Survey>(*std::exchange(survey_, std::nullopt));
   computing_ = true;
   parts_.worker->Post([this, alive = alive_, loop = parts_.loop, survey, hardware = hardware_,
-                       preset = parts_.preset(parts_.members->ranks()[0].kind),
-                       name = parts_.cluster] {
+                       preset = parts_.preset, name = parts_.cluster] {
     v1::WorldMachine world = MachineOf(*survey, preset);
     world.mutable_machine()->set_name(name);
     *world.mutable_hardware() = {hardware.begin(), hardware.end()};
@@ -466,9 +469,7 @@ void Measurer::OnComputed(int figures, absl::StatusOr<CheckedWorld> measured,
     *known_.mutable_errors() = {errors.begin(), errors.end()};
     return;
   }
-  const int64_t version = known_.machine().version() + 1;
-  measured->world.mutable_machine()->set_version(version);
-  measured->machine.version = version;
+  SetVersion(last_version_ + 1, &*measured);
   *measured->world.mutable_measure_time() = ToProto(parts_.clock->Now());
   Know(*std::move(measured));
   spdlog::info("measured the world: machine version {}, {} of {} figures",

@@ -48,8 +48,8 @@ class Measurer : public WorldListener {
     std::function<bool()> is_idle;  // true if no job is queued or runs
     // Keeps results, and has a new world measured by itself; none: only on request.
     std::optional<measure::MachineFolder> folder;
-    // By the kind of the first device: the figures before and beside all measurements.
-    std::function<v1::Machine(const std::string& kind)> preset;
+    // The figures before and beside all measurements.
+    v1::Machine preset;
     std::string cluster;
     std::vector<std::string> hosts;           // by node
     std::string transport;                    // the path between nodes: "tcp"
@@ -70,7 +70,8 @@ class Measurer : public WorldListener {
   v1::MachineStatus Status() const;
   // Makes a measurement due.
   void Measure();
-  // The figures of the world as it is now, never null. Another machine has another name or version.
+  // The figures of the world as it is now, never null. Another machine has another
+  // name or version, also on other hardware.
   const std::shared_ptr<const Machine>& machine() const { return machine_; }
 
   void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;
@@ -100,7 +101,7 @@ class Measurer : public WorldListener {
     bool dropped = false;  // ends after this stage, without a result
   };
 
-  void KnowPreset(const std::string& kind);
+  void KnowPreset();
   void Know(measure::CheckedWorld checked);
   bool Complete() const;
   std::vector<std::string> Hardware() const;
@@ -109,8 +110,8 @@ class Measurer : public WorldListener {
   void OnLoaded(absl::StatusOr<measure::CheckedWorld> loaded);
   // Begins or continues a measurement after `delay`, if one is due and the world is idle then.
   void Schedule(absl::Duration delay);
-  void Begin();
-  void StartProbe();
+  void Continue();
+  void StartProbe(const measure::Probe& probe);
   void OnPlanned(uint64_t id, JobSpec job, Planned planned);
   void Await(Run::Stage stage, const v1::Command& command);
   void OnStageOver();
@@ -134,6 +135,7 @@ class Measurer : public WorldListener {
   Metrics::Counter* const dropped_;
   v1::WorldMachine known_;
   std::shared_ptr<const Machine> machine_;  // known_.machine()
+  int64_t last_version_ = 0;  // of all machines since the start
   std::vector<std::string> hardware_;  // of known_, or whose file is being read; empty: none yet
   bool due_ = false;
   bool asked_ = false;                     // for the measurement that is due

@@ -50,11 +50,7 @@ class MeasurerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.is_idle = [this] { return idle_; };
     parts.folder.emplace(folder_.path());
-    parts.preset = [this](const std::string& kind) {
-      v1::Machine preset = measure::PresetFor(kind);
-      if (wrong_preset_) preset.mutable_device()->set_step_us(-1);
-      return preset;
-    };
+    parts.preset = preset_;
     parts.cluster = "test";
     parts.hosts = {"host-a", "host-b"};
     parts.transport = "a wire";
@@ -170,6 +166,14 @@ class MeasurerTest : public ::testing::Test {
     Advance(kQuiet);
     AnswerAll();
   }
+  // On the loop: ends the probe with an error.
+  void FailPlan(const std::vector<FakeMembers::Sent>& prepare) {
+    for (const auto& [node, command] : prepare) {
+      v1::Report report = *AnswerTo(node, command);
+      *report.mutable_plan_prepared()->mutable_error() = ToProto(absl::InternalError("no plan"));
+      measurer_->OnReport(node, report);
+    }
+  }
   void Use(std::function<void()> call) {
     measurer_->MakeWay() ? call() : measurer_->Await(std::move(call));
   }
@@ -188,7 +192,7 @@ class MeasurerTest : public ::testing::Test {
   bool idle_ = true;
   double epoch_us_ = 500, between_us_ = 0;  // an epoch, and the time to the next one
   absl::Status launch_error_;
-  bool wrong_preset_ = false;  // from now on
+  v1::Machine preset_ = measure::PresetFor("cpu");
   int launches_ = 0, released_ = 0, dropped_ = 0;
   std::unique_ptr<Measurer> measurer_;
   Loop loop_{"a test", &clock_}, worker_{"plans"};
@@ -202,6 +206,14 @@ TEST_F(MeasurerTest, BeginsOnceTheWorldHasBeenIdleForAWhile) {
   Advance(absl::Milliseconds(1));
   EXPECT_FALSE(Take().empty());
   EXPECT_EQ(Status().state(), State::STATE_MEASURING);
+}
+
+TEST_F(MeasurerTest, AWorldWithoutAllOfItsNodesHasThePresetOfItsDevices) {
+  preset_ = measure::PresetFor("cuda");
+  members_.missing = 1;
+  Make();
+  EXPECT_EQ(Status().world().preset(), "h100-nvlink");
+  Do([&] { EXPECT_EQ(measurer_->machine()->name, "h100-nvlink"); });
 }
 
 TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
@@ -234,24 +246,21 @@ TEST_F(MeasurerTest, TheTimeOfAMessageContainsThatBetweenEpochs) {
 }
 
 TEST_F(MeasurerTest, AMachineThatIsNotValidIsNeitherUsedNorKept) {
+  // Measured links between nodes are no part of a torus.
+  preset_.mutable_within()->set_wiring(v1::MachineLinks::TORUS);
+  preset_.clear_between();
+  Make();
   const Logged log;
-  wrong_preset_ = true;  // the figures beside the measured ones
   MeasureAll();
   const v1::WorldMachine world = Status().world();
   EXPECT_EQ(world.machine().name(), "cpu-tcp");
   EXPECT_FALSE(world.has_measure_time());
   ASSERT_EQ(world.errors_size(), 1);
-  EXPECT_THAT(world.errors(0), HasSubstr("device.step_us is -1"));
-  EXPECT_THAT(log.text(), HasSubstr("device.step_us is -1"));
+  EXPECT_THAT(world.errors(0), HasSubstr("between.wiring is missing"));
+  EXPECT_THAT(log.text(), HasSubstr("between.wiring is missing"));
   EXPECT_THAT(log.text(), Not(HasSubstr("measured the world")));
+  Settle();
   EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
-  // The next measurement is right.
-  wrong_preset_ = false;
-  Do([&] { measurer_->Measure(); });
-  Advance(absl::Seconds(1));
-  AnswerAll();
-  EXPECT_EQ(Status().world().machine().version(), 1);
-  EXPECT_TRUE(Status().world().errors().empty());
 }
 
 TEST_F(MeasurerTest, ARestartTakesTheMachineFromDisk) {
@@ -293,6 +302,16 @@ TEST_F(MeasurerTest, ANodeThatReturnsWithOtherHardwareIsMeasuredAgain) {
   EXPECT_FALSE(Status().world().has_measure_time());
   MeasureAll();
   EXPECT_THAT(Status().world().hardware(2), HasSubstr("another processor"));
+  // Plans are kept by the version.
+  EXPECT_EQ(Status().world().machine().version(), 2);
+  Do([&] {
+    members_.mutable_ranks()[1].processor = "";
+    measurer_->OnReady();
+  });
+  Settle();
+  EXPECT_TRUE(Status().world().has_measure_time());
+  EXPECT_EQ(Status().world().machine().version(), 3);
+  Do([&] { EXPECT_EQ(measurer_->machine()->version, 3); });
 }
 
 TEST_F(MeasurerTest, ATornFileIsReplaced) {
@@ -377,6 +396,35 @@ TEST_F(MeasurerTest, AJobDoesNotWaitForAPlanOfAMeasurement) {
   // The plan is released, and no memory is taken for it.
   for (const auto& [node, command] : Take()) EXPECT_TRUE(command.has_release_plan());
   EXPECT_EQ(TakenBytes(), 0);
+}
+
+TEST_F(MeasurerTest, ACallBetweenTwoProbesDefersTheSecond) {
+  Advance(kQuiet);
+  const auto prepare = AnswerUntil(v1::Command::kPreparePlan);
+  Do([&] {
+    FailPlan(prepare);
+    EXPECT_TRUE(measurer_->MakeWay());
+  });
+  Settle();
+  Take();
+  Advance(kQuiet - absl::Milliseconds(1));
+  EXPECT_TRUE(Take().empty());
+  Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(Take().empty());
+}
+
+TEST_F(MeasurerTest, HardwareThatChangesBetweenTwoProbesIsMeasuredFromTheBeginning) {
+  Do([&] { measurer_->Measure(); });
+  Advance(kQuiet);
+  const auto prepare = AnswerUntil(v1::Command::kPreparePlan);
+  Do([&] {
+    FailPlan(prepare);
+    members_.mutable_ranks()[1].processor = "another processor";
+    measurer_->OnReady();
+  });
+  MeasureAll();
+  EXPECT_TRUE(Status().world().errors().empty());
+  EXPECT_THAT(Status().world().hardware(2), HasSubstr("another processor"));
 }
 
 TEST_F(MeasurerTest, CallsThatWaitKeepTheirOrder) {

@@ -48,7 +48,7 @@ class LocalSequencerTest : public CatalogTest {
     measurer.placement = &placement_;
     measurer.metrics = &metrics_;
     measurer.is_idle = [] { return true; };
-    measurer.preset = measure::PresetFor;
+    measurer.preset = measure::PresetFor("cpu");
     measurer.hosts = {"host-a", "host-b"};
     measurer_ = std::make_unique<Measurer>(std::move(measurer));
     parts_.measurer = measurer_.get();
