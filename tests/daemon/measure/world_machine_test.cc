@@ -6,6 +6,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -202,6 +203,24 @@ TEST(WorldMachine, IsAMachineThatTheModelAccepts) {
       EXPECT_TRUE(valid.ok()) << valid.status() << machine.DebugString();
     }
   }
+}
+
+// With a scan of all pairs for each pair, this takes minutes.
+TEST(WorldMachine, AWorldOfManyNodesHasAnExceptionForEachSlowLink) {
+  constexpr int kNodes = 400;
+  std::vector<int> nodes(kNodes);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  KnownWorld world;
+  // Only links of node 0 are fast.
+  world.bytes_per_ns = [](int from, int to) { return from == 0 || to == 0 ? 1.0 : 0.25; };
+  const v1::WorldMachine machine = MachineFor(NodesOf(nodes), world);
+  EXPECT_EQ(machine.paths_size(), kNodes * (kNodes - 1));
+  EXPECT_EQ(machine.devices_size(), kNodes);
+  for (const v1::MeasuredPath& path : machine.paths())
+    ASSERT_NEAR(path.two_way_gb_per_s(), 2 * path.one_way_gb_per_s(), 0.02);
+  const absl::StatusOr<Machine> valid = FromProto(machine.machine());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->between.pairs.size(), static_cast<size_t>((kNodes - 1) * (kNodes - 2)));
 }
 
 // Nodes may report any times, and none for some ranks.
