@@ -26,7 +26,8 @@ namespace {
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
 constexpr int64_t kMaxVersion = int64_t{1} << 62;
 
-// Checks what holds for a world only, and not for every machine. Errors begin with the field's path.
+// Checks what holds for a world only, and not for every machine. Errors begin with the field's
+// path.
 absl::Status CheckWorld(const Machine& machine) {
   // Without it, no other links are a torus.
   if (machine.within.wiring == Wiring::kTorus) {

@@ -51,8 +51,9 @@ double MeanEpochNs(const v1::RankReport& rank) {
   return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
 }
 
-// Returns the median of a message's times, because links pass bursts that are faster than they are.
-// Other times have their lower quartile, because other programs on a host only make them longer.
+// Returns the median of a message's times, because links let short bursts through above their
+// sustained rate. For other probes it returns the lower quartile, because other programs on a host
+// only make times longer.
 double UsualTime(Probe::Kind kind, std::vector<double> times_ns) {
   const bool message = kind == Probe::Kind::kOneWay || kind == Probe::Kind::kBothWays;
   const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / (message ? 2 : 4));
@@ -460,8 +461,10 @@ void Measurer::OnComputed(int figures, absl::StatusOr<CheckedWorld> measured,
   if (!measured.ok()) {
     spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
                   std::string(measured.status().message()));
-    errors.push_back(absl::StrCat("the figures are left out, because they are not those of a "
-                                  "machine: ", measured.status().message()));
+    errors.push_back(
+        absl::StrCat("the figures are left out, because they are not those of a "
+                     "machine: ",
+                     measured.status().message()));
   } else if (!errors.empty()) {
     spdlog::warn("{} of {} figures could not be measured; {}", errors.size(), figures, errors[0]);
   }

@@ -2,11 +2,12 @@
 //
 // A probe is a plan like any other: the nodes prepare it and run its epochs on memory that is free.
 // They see no difference, but no client sees the plan, its memory or its launches, and their ids
-// are out of the way of those of jobs. One probe runs at a time, and takes memory only then.
+// never collide with those of jobs. One probe runs at a time, and takes memory only then.
 //
-// Calls that may need the devices or their memory go first: the measurement ends after the launch
-// in progress, which takes some milliseconds, and only then does the call proceed. The measurement
-// continues once the world has been idle for a while.
+// Calls that may need the devices or their memory go first: the measurement ends after the stage in
+// progress, and only then does the call proceed. A stage places the probe's memory, fills it, or
+// launches the probe, and takes some milliseconds. The measurement continues once the world has
+// been idle for a while.
 #pragma once
 
 #include <cstdint>
@@ -135,7 +136,7 @@ class Measurer : public WorldListener {
   Metrics::Counter* const dropped_;
   v1::WorldMachine known_;
   std::shared_ptr<const Machine> machine_;  // known_.machine()
-  int64_t last_version_ = 0;  // of all machines since the start
+  int64_t last_version_ = 0;                // of all machines since the start
   std::vector<std::string> hardware_;  // of known_, or whose file is being read; empty: none yet
   bool due_ = false;
   bool asked_ = false;                     // for the measurement that is due

@@ -82,7 +82,7 @@ void AddBothWays(const Survey& survey, std::vector<v1::MeasuredPath>* paths) {
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kBothWays || series.timed.empty()) continue;
     const int a = series.next.ranks[0], b = series.next.ranks[1];
-    for (const std::pair ends : {std::pair(a, b), std::pair(b, a)}) {
+    for (const auto& ends : {std::pair<int, int>(a, b), {b, a}}) {
       const auto found = path_of.find(ends);
       if (found == path_of.end()) continue;
       v1::MeasuredPath& path = *found->second;

@@ -91,9 +91,9 @@ absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context
   return parts.sessions->Check(SessionOf(request));
 }
 
-// Runs `call(context, request, reply)` once it may use devices, if CheckCaller passes and the caller
-// has not left. Both are checked again after a wait. Calls that end something run even after their
-// caller has left. To be called on the loop.
+// Runs `call(context, request, reply)` once it may use devices, if CheckCaller passes and the
+// caller has not left. Both are checked again after a wait. Calls that end something run even after
+// their caller has left. To be called on the loop.
 template <typename Request, typename Response, typename Call>
 void RunNow(const SequencerParts& parts, const Call& call, const CallContext& context,
             const Request& request, Reply<Response> reply) {

@@ -105,9 +105,10 @@ TEST_F(MachineFolderTest, AVersionThatCannotBeCountedOnIsAnErrorAtItsPlace) {
     const absl::Status wrong = folder_.Load({"x"}).status();
     EXPECT_TRUE(absl::IsInvalidArgument(wrong)) << wrong;
     // A version of 0 is left out of the text.
-    EXPECT_THAT(std::string(wrong.message()),
-                StartsWith(version == 0 ? absl::StrCat(file(), ":1:1: machine.version is 0")
-                                        : absl::StrCat(file(), ":3:3: machine.version is ", version)));
+    EXPECT_THAT(
+        std::string(wrong.message()),
+        StartsWith(version == 0 ? absl::StrCat(file(), ":1:1: machine.version is 0")
+                                : absl::StrCat(file(), ":3:3: machine.version is ", version)));
   }
 }
 

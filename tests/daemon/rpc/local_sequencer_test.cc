@@ -155,7 +155,8 @@ class LocalSequencerTest : public CatalogTest {
     Access answer = absl::UnknownError("no answer");
     Notification answered;
   };
-  std::shared_ptr<Waiting> BeginWaiting(const CallContext& ctx, const v1::BeginLeaseRequest& request) {
+  std::shared_ptr<Waiting> BeginWaiting(const CallContext& ctx,
+                                        const v1::BeginLeaseRequest& request) {
     auto waiting = std::make_shared<Waiting>();
     calls_.begin_lease(ctx, request, [waiting](Access access) {
       waiting->answer = std::move(access);
