@@ -354,7 +354,8 @@ absl::Status WholeDaemon::CreateMeasurer() {
   parts.is_idle = [this] { return scheduler_->IsIdle(); };
   if (const std::string folder = MachineFolderPath(config_); !folder.empty())
     parts.folder.emplace(folder);
-  parts.preset = measure::PresetFor;
+  // Rank 0 is one of this node's devices.
+  parts.preset = measure::PresetFor(hello_[0].kind());
   parts.cluster = config_.cluster;
   for (const NodeConfig& node : config_.nodes) {
     const absl::StatusOr<HostPort> address = ParseHostPort(node.address, 0);

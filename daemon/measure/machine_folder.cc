@@ -1,18 +1,19 @@
 #include "daemon/measure/machine_folder.h"
 
 #include <google/protobuf/text_format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/hash.h"
+#include "kernels/base/random.h"
 #include "kernels/base/read_file.h"
 #include "kernels/base/status.h"
 #include "proto/convert/machine_messages.h"
@@ -21,8 +22,27 @@
 namespace agmm::measure {
 namespace {
 
-// Far above a world's of a thousand nodes' paths.
+// Far more than the paths of a thousand nodes take.
 constexpr int64_t kMaxFileBytes = int64_t{256} << 20;
+constexpr int64_t kMaxVersion = int64_t{1} << 62;
+
+// Checks what holds for a world only, and not for every machine. Errors begin with the field's
+// path.
+absl::Status CheckWorld(const Machine& machine) {
+  // Without it, no other links are a torus.
+  if (machine.within.wiring == Wiring::kTorus) {
+    return absl::InvalidArgumentError(
+        "machine.within.wiring is TORUS, but the devices of a world have no coordinates; give "
+        "SWITCH or PAIRWISE, or remove the file, so that the world is measured again");
+  }
+  if (machine.version < 1 || machine.version > kMaxVersion) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "machine.version is %d, outside [1, %d]; correct it, or remove the file, so that the world "
+        "is measured again",
+        machine.version, kMaxVersion));
+  }
+  return absl::OkStatus();
+}
 
 }  // namespace
 
@@ -30,8 +50,7 @@ std::string MachineFolder::FileOf(const std::vector<std::string>& hardware) cons
   return absl::StrCat(path_, "/machine-", HashHex(Fnv1a(absl::StrJoin(hardware, "\n"))), ".txtpb");
 }
 
-absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
-    const std::vector<std::string>& hardware) const {
+absl::StatusOr<CheckedWorld> MachineFolder::Load(const std::vector<std::string>& hardware) const {
   const std::string file = FileOf(hardware);
   std::error_code error;
   if (!std::filesystem::exists(file, error))
@@ -40,17 +59,20 @@ absl::StatusOr<v1::WorldMachine> MachineFolder::Load(
   v1::WorldMachine machine;
   google::protobuf::TextFormat::ParseInfoTree places;
   AGMM_RETURN_IF_ERROR(ParseTextMessage(read.bytes, file, &machine, &places));
-  if (const absl::Status valid = FromProto(machine.machine()).status(); !valid.ok()) {
-    return AtField(WithMessage(valid, absl::StrCat("machine.", valid.message())), file, machine,
+  absl::StatusOr<Machine> checked = FromProto(machine.machine());
+  if (const absl::Status& wrong = checked.status(); !wrong.ok()) {
+    return AtField(WithMessage(wrong, absl::StrCat("machine.", wrong.message())), file, machine,
                    places);
   }
+  if (const absl::Status wrong = CheckWorld(*checked); !wrong.ok())
+    return AtField(wrong, file, machine, places);
   // The text after a lost beginning may still parse.
   const std::vector<std::string> measured(machine.hardware().begin(), machine.hardware().end());
   if (measured != hardware || !machine.has_measure_time()) {
     return absl::InvalidArgumentError(
         absl::StrCat(file, ":1:1: the file does not describe the hardware of its name"));
   }
-  return machine;
+  return CheckedWorld{std::move(machine), *std::move(checked)};
 }
 
 absl::Status MachineFolder::Save(const v1::WorldMachine& machine) const {
@@ -59,18 +81,21 @@ absl::Status MachineFolder::Save(const v1::WorldMachine& machine) const {
   google::protobuf::TextFormat::PrintToString(machine, &text);
   std::error_code error;
   std::filesystem::create_directories(path_, error);
-  // A reader sees the old file or the new one, and two daemons do not mix their texts.
-  const std::string draft = absl::StrFormat("%s.%d", file, ::getpid());
+  // A reader sees the old file or the new one, and two daemons do not mix their texts. Daemons in
+  // containers may have equal process ids.
+  const std::string draft = absl::StrCat(file, ".", RandomHex(kIdBytes));
   std::ofstream out(draft, std::ios::trunc);
   out << text;
   out.close();
+  absl::Status status;
   if (!out) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", draft));
+    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", draft));
+  } else if (std::filesystem::rename(draft, file, error); error) {
+    status = absl::InternalError(absl::StrFormat("cannot rename %s: %s", draft, error.message()));
   }
-  std::filesystem::rename(draft, file, error);
-  if (error)
-    return absl::InternalError(absl::StrFormat("cannot rename %s: %s", draft, error.message()));
-  return absl::OkStatus();
+  // No later draft would replace it.
+  if (!status.ok()) std::filesystem::remove(draft, error);
+  return status;
 }
 
 }  // namespace agmm::measure

@@ -3,16 +3,15 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "daemon/measure/world_machine.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
-#include "proto/convert/machine_messages.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
@@ -20,6 +19,7 @@
 namespace agmm {
 namespace {
 
+using measure::CheckedWorld;
 using measure::MachineOf;
 using measure::PresetOf;
 using measure::Probe;
@@ -51,13 +51,19 @@ double MeanEpochNs(const v1::RankReport& rank) {
   return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
 }
 
-// Returns the median of a message's times, because links pass bursts that are faster than they are.
-// Other times have their lower quartile, because other programs on a host only make them longer.
+// Returns the median of a message's times, because links let short bursts through above their
+// sustained rate. For other probes it returns the lower quartile, because other programs on a host
+// only make times longer.
 double UsualTime(Probe::Kind kind, std::vector<double> times_ns) {
   const bool message = kind == Probe::Kind::kOneWay || kind == Probe::Kind::kBothWays;
   const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / (message ? 2 : 4));
   std::nth_element(times_ns.begin(), usual, times_ns.end());
   return *usual;
+}
+
+void SetVersion(int64_t version, CheckedWorld* checked) {
+  checked->world.mutable_machine()->set_version(version);
+  checked->machine.version = version;
 }
 
 }  // namespace
@@ -67,19 +73,16 @@ Measurer::Measurer(Parts parts)
       probes_(parts_.metrics->counter("measure_probes_total")),
       dropped_(parts_.metrics->counter("measure_probes_dropped_total")),
       next_id_(kFirstId) {
-  Know(PresetOf(parts_.preset("cpu")));
+  KnowPreset();
 }
 
-// All callers have machines that are valid: presets, files that were checked, and those of surveys.
-void Measurer::Know(v1::WorldMachine world) {
-  absl::StatusOr<Machine> machine = FromProto(world.machine());
-  if (!machine.ok()) {
-    spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
-                  std::string(machine.status().message()));
-    return;
-  }
-  known_ = std::move(world);
-  machine_ = std::make_shared<const Machine>(*std::move(machine));
+// Presets are part of the program, and valid.
+void Measurer::KnowPreset() { Know(*measure::Check(PresetOf(parts_.preset))); }
+
+void Measurer::Know(CheckedWorld checked) {
+  known_ = std::move(checked.world);
+  last_version_ = std::max(last_version_, checked.machine.version);
+  machine_ = std::make_shared<const Machine>(std::move(checked.machine));
 }
 
 Measurer::~Measurer() { *alive_ = false; }
@@ -102,9 +105,10 @@ v1::MachineStatus Measurer::Status() const {
     status.set_probes_done(survey_->done());
     status.set_probe_count(survey_->count());
   }
-  status.set_state(run_ != nullptr ? v1::MachineStatus::STATE_MEASURING
-                                   : v1::MachineStatus::STATE_WAITING);
-  if (run_ == nullptr) {
+  const bool measures = run_ != nullptr || computing_;
+  status.set_state(measures ? v1::MachineStatus::STATE_MEASURING
+                            : v1::MachineStatus::STATE_WAITING);
+  if (!measures) {
     status.set_waits_for(!Complete()         ? "all nodes to join"
                          : !parts_.is_idle() ? "jobs to end"
                                              : "the world to be idle for a while");
@@ -159,7 +163,7 @@ void Measurer::OnReady() {
   if (!Complete()) return;
   if (std::vector<std::string> hardware = Hardware(); hardware != hardware_) {
     hardware_ = std::move(hardware);
-    Know(PresetOf(parts_.preset(parts_.members->ranks()[0].kind)));
+    KnowPreset();
     survey_.reset();
     due_ = asked_;
     Load();
@@ -171,16 +175,18 @@ void Measurer::Load() {
   if (!parts_.folder.has_value()) return;
   parts_.worker->Post(
       [this, alive = alive_, loop = parts_.loop, folder = *parts_.folder, hardware = hardware_] {
-        absl::StatusOr<v1::WorldMachine> loaded = folder.Load(hardware);
+        absl::StatusOr<CheckedWorld> loaded = folder.Load(hardware);
         loop->Post([this, alive, hardware, loaded = std::move(loaded)]() mutable {
           if (*alive && hardware == hardware_) OnLoaded(std::move(loaded));
         });
       });
 }
 
-void Measurer::OnLoaded(absl::StatusOr<v1::WorldMachine> loaded) {
+void Measurer::OnLoaded(absl::StatusOr<CheckedWorld> loaded) {
   if (known_.has_measure_time()) return;  // measured meanwhile
   if (loaded.ok()) {
+    // Plans are kept by name and version.
+    if (loaded->machine.version <= last_version_) SetVersion(last_version_ + 1, &*loaded);
     Know(*std::move(loaded));
     spdlog::info("the world's machine is version {}, from {}", known_.machine().version(),
                  parts_.folder->FileOf(hardware_));
@@ -199,13 +205,15 @@ void Measurer::Schedule(absl::Duration delay) {
   timer_ = parts_.loop->PostAfter(delay, [this, alive = alive_] {
     if (!*alive) return;
     scheduled_ = false;
-    Begin();
+    Continue();
   });
 }
 
-void Measurer::Begin() {
+void Measurer::Continue() {
+  if (!due_ || run_ != nullptr || computing_) return;
+  if (survey_.has_value() && !survey_->Next().has_value()) return Finish();
   // OnReady continues a measurement that waits for nodes.
-  if (!due_ || run_ != nullptr || !Complete()) return;
+  if (!Complete()) return;
   const absl::Duration quiet = asked_ ? kShortQuiet : parts_.quiet;
   const absl::Duration idle = absl::Nanoseconds(parts_.clock->Nanos() - used_ns_);
   if (!parts_.is_idle()) return Schedule(quiet);
@@ -213,19 +221,15 @@ void Measurer::Begin() {
   // Begins again if tensors have since taken memory that the probes count on.
   const measure::Site site = SiteNow();
   if (!survey_.has_value() || site.max_bytes < survey_->site().max_bytes) survey_.emplace(site);
-  StartProbe();
+  StartProbe(*survey_->Next());
 }
 
-void Measurer::StartProbe() {
-  if (!due_ || run_ != nullptr || !Complete()) return;
-  if (!parts_.is_idle()) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
-  const std::optional<Probe> next = survey_->Next();
-  if (!next.has_value()) return Finish();
+void Measurer::StartProbe(const Probe& probe) {
   run_ = std::make_unique<Run>();
-  run_->probe = *next;
+  run_->probe = probe;
   run_->id = next_id_++;
-  for (int rank : next->ranks) run_->nodes.insert(parts_.members->ranks()[rank].node);
-  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, id = run_->id, probe = *next,
+  for (int rank : probe.ranks) run_->nodes.insert(parts_.members->ranks()[rank].node);
+  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, id = run_->id, probe,
                        site = survey_->site()] {
     absl::StatusOr<JobSpec> job = JobOf(probe, site.node_of_rank, site.island_of_rank);
     Planned planned;
@@ -254,6 +258,28 @@ void Measurer::Await(Run::Stage stage, const v1::Command& command) {
   run_->stage = stage;
   run_->awaited = run_->nodes;
   for (int node : run_->nodes) parts_.members->Send(node, command);
+  // Calls do not wait for a plan, which has no memory yet.
+  if (stage == Run::Stage::kPreparing) return;
+  parts_.loop->Cancel(run_->limit);
+  run_->limit = parts_.loop->PostAfter(parts_.stage_limit, [this, alive = alive_, id = run_->id] {
+    if (*alive && run_ != nullptr && run_->id == id) OnStageLimit();
+  });
+}
+
+// The node may still write to the memory, which is used again only after it has drained. The
+// measurement ends, because another probe could cost another generation.
+void Measurer::OnStageLimit() {
+  const int node = *run_->awaited.begin();
+  const std::string why =
+      absl::StrFormat("it did not end a probe (%s) within %s", Describe(run_->probe),
+                      absl::FormatDuration(parts_.stage_limit));
+  due_ = asked_ = false;
+  survey_.reset();
+  known_.clear_errors();
+  known_.add_errors(
+      absl::StrFormat("node %s was dropped: %s", parts_.members->node_name(node), why));
+  // Ends the generation, and with it the probe.
+  parts_.members->Lose(node, why);
 }
 
 void Measurer::OnReport(int node, const v1::Report& report) {
@@ -370,6 +396,7 @@ void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
 
 void Measurer::EndRun() {
   const std::unique_ptr<Run> over = std::move(run_);
+  parts_.loop->Cancel(over->limit);
   if (over->stage != Run::Stage::kPlanning) {
     v1::Command command;
     command.mutable_release_plan()->set_plan_id(over->id);
@@ -390,7 +417,7 @@ void Measurer::EndRun() {
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
   if (over->dropped) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
   parts_.loop->Post([this, alive = alive_] {
-    if (*alive) StartProbe();
+    if (*alive) Continue();
   });
 }
 
@@ -409,24 +436,47 @@ std::string Measurer::PathOf(const Run& run) const {
 }
 
 void Measurer::Finish() {
-  const Survey survey = *std::exchange(survey_, std::nullopt);
+  const auto survey = std::make_shared<const Survey>(*std::exchange(survey_, std::nullopt));
+  computing_ = true;
+  parts_.worker->Post([this, alive = alive_, loop = parts_.loop, survey, hardware = hardware_,
+                       preset = parts_.preset, name = parts_.cluster] {
+    v1::WorldMachine world = MachineOf(*survey, preset);
+    world.mutable_machine()->set_name(name);
+    *world.mutable_hardware() = {hardware.begin(), hardware.end()};
+    const std::vector<std::string> errors(world.errors().begin(), world.errors().end());
+    const auto measured =
+        std::make_shared<absl::StatusOr<CheckedWorld>>(measure::Check(std::move(world)));
+    loop->Post([this, alive, hardware, count = survey->count(), measured, errors] {
+      if (!*alive) return;
+      computing_ = false;
+      if (hardware == hardware_) return OnComputed(count, std::move(*measured), errors);
+      if (due_) Schedule(parts_.quiet);
+    });
+  });
+}
+
+void Measurer::OnComputed(int figures, absl::StatusOr<CheckedWorld> measured,
+                          std::vector<std::string> errors) {
   due_ = asked_ = false;
-  v1::WorldMachine measured = MachineOf(survey, parts_.preset(parts_.members->ranks()[0].kind));
-  if (!measured.errors().empty()) {
-    spdlog::warn("{} of {} figures could not be measured; {}", measured.errors_size(),
-                 survey.count(), measured.errors(0));
+  if (!measured.ok()) {
+    spdlog::error("the world's machine is not valid, and is left out; this is a bug: {}",
+                  std::string(measured.status().message()));
+    errors.push_back(
+        absl::StrCat("the figures are left out, because they are not those of a "
+                     "machine: ",
+                     measured.status().message()));
+  } else if (!errors.empty()) {
+    spdlog::warn("{} of {} figures could not be measured; {}", errors.size(), figures, errors[0]);
   }
-  if (measured.devices().empty() && measured.paths().empty()) {
-    *known_.mutable_errors() = measured.errors();
+  if (!measured.ok() || (measured->world.devices().empty() && measured->world.paths().empty())) {
+    *known_.mutable_errors() = {errors.begin(), errors.end()};
     return;
   }
-  measured.mutable_machine()->set_name(parts_.cluster);
-  measured.mutable_machine()->set_version(known_.machine().version() + 1);
-  *measured.mutable_measure_time() = ToProto(parts_.clock->Now());
-  *measured.mutable_hardware() = {hardware_.begin(), hardware_.end()};
-  Know(std::move(measured));
+  SetVersion(last_version_ + 1, &*measured);
+  *measured->world.mutable_measure_time() = ToProto(parts_.clock->Now());
+  Know(*std::move(measured));
   spdlog::info("measured the world: machine version {}, {} of {} figures",
-               known_.machine().version(), survey.count() - known_.errors_size(), survey.count());
+               known_.machine().version(), figures - known_.errors_size(), figures);
   if (!parts_.folder.has_value()) return;
   parts_.worker->Post([folder = *parts_.folder, machine = known_] {
     if (const absl::Status saved = folder.Save(machine); !saved.ok())
@@ -437,6 +487,7 @@ void Measurer::Finish() {
 void Measurer::OnGenerationEnded(const std::vector<int>&, const absl::Status&) {
   if (run_ == nullptr) return;
   const std::unique_ptr<Run> over = std::move(run_);
+  parts_.loop->Cancel(over->limit);
   // The nodes drop the rest themselves, and memory is used again only once they have drained.
   if (over->memory.shard_bytes() > 0) {
     parts_.placement->Free(over->job.problem.mesh.ranks, over->memory.offset_bytes(),

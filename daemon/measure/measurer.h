@@ -2,11 +2,12 @@
 //
 // A probe is a plan like any other: the nodes prepare it and run its epochs on memory that is free.
 // They see no difference, but no client sees the plan, its memory or its launches, and their ids
-// are out of the way of those of jobs. One probe runs at a time, and takes memory only then.
+// never collide with those of jobs. One probe runs at a time, and takes memory only then.
 //
-// Calls that may need the devices or their memory go first: the measurement ends after the launch
-// in progress, which takes some milliseconds, and only then does the call proceed. The measurement
-// continues once the world has been idle for a while.
+// Calls that may need the devices or their memory go first: the measurement ends after the stage in
+// progress, and only then does the call proceed. A stage places the probe's memory, fills it, or
+// launches the probe, and takes some milliseconds. The measurement continues once the world has
+// been idle for a while.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +24,7 @@
 #include "daemon/link/call_context.h"
 #include "daemon/measure/machine_folder.h"
 #include "daemon/measure/survey.h"
+#include "daemon/measure/world_machine.h"
 #include "daemon/observe/metrics.h"
 #include "daemon/sequencer/members.h"
 #include "daemon/sequencer/placement.h"
@@ -47,12 +49,14 @@ class Measurer : public WorldListener {
     std::function<bool()> is_idle;  // true if no job is queued or runs
     // Keeps results, and has a new world measured by itself; none: only on request.
     std::optional<measure::MachineFolder> folder;
-    // By the kind of the first device: the figures before and beside all measurements.
-    std::function<v1::Machine(const std::string& kind)> preset;
+    // The figures before and beside all measurements.
+    v1::Machine preset;
     std::string cluster;
     std::vector<std::string> hosts;           // by node
     std::string transport;                    // the path between nodes: "tcp"
     absl::Duration quiet = absl::Seconds(2);  // the world is idle for so long before a measurement
+    // A node that does not end a stage within it is dropped, because calls wait for the stage.
+    absl::Duration stage_limit = absl::Seconds(10);
   };
   explicit Measurer(Parts parts);
   ~Measurer() override;
@@ -67,7 +71,8 @@ class Measurer : public WorldListener {
   v1::MachineStatus Status() const;
   // Makes a measurement due.
   void Measure();
-  // The figures of the world as it is now, never null. Another machine has another name or version.
+  // The figures of the world as it is now, never null. Another machine has another
+  // name or version, also on other hardware.
   const std::shared_ptr<const Machine>& machine() const { return machine_; }
 
   void OnGenerationEnded(const std::vector<int>& lost_nodes, const absl::Status& reason) override;
@@ -85,6 +90,7 @@ class Measurer : public WorldListener {
     uint64_t id = 0;      // of its plan and its tensor
     uint64_t launch = 0;  // of the launch in progress
     std::set<int> nodes, awaited;
+    Loop::Timer limit;  // of a stage that holds memory
     measure::Layout layout;
     v1::Tensor memory;  // no shards: it has none yet
     uint64_t next_epoch = 1;
@@ -96,19 +102,21 @@ class Measurer : public WorldListener {
     bool dropped = false;  // ends after this stage, without a result
   };
 
-  void Know(v1::WorldMachine world);
+  void KnowPreset();
+  void Know(measure::CheckedWorld checked);
   bool Complete() const;
   std::vector<std::string> Hardware() const;
   measure::Site SiteNow() const;
   void Load();
-  void OnLoaded(absl::StatusOr<v1::WorldMachine> loaded);
+  void OnLoaded(absl::StatusOr<measure::CheckedWorld> loaded);
   // Begins or continues a measurement after `delay`, if one is due and the world is idle then.
   void Schedule(absl::Duration delay);
-  void Begin();
-  void StartProbe();
+  void Continue();
+  void StartProbe(const measure::Probe& probe);
   void OnPlanned(uint64_t id, JobSpec job, Planned planned);
   void Await(Run::Stage stage, const v1::Command& command);
   void OnStageOver();
+  void OnStageLimit();
   void TakeMemory();
   void Fill();
   void Launch();
@@ -116,7 +124,11 @@ class Measurer : public WorldListener {
   // Ends the probe: releases its plan and memory, keeps its times, and starts the next one.
   void EndRun();
   void FreeMemory(const Run& run);
+  // Computes the machine of the survey, which is done, on the worker.
   void Finish();
+  // `errors` are those of single figures.
+  void OnComputed(int figures, absl::StatusOr<measure::CheckedWorld> measured,
+                  std::vector<std::string> errors);
   std::string PathOf(const Run& run) const;
 
   const Parts parts_;
@@ -124,11 +136,13 @@ class Measurer : public WorldListener {
   Metrics::Counter* const dropped_;
   v1::WorldMachine known_;
   std::shared_ptr<const Machine> machine_;  // known_.machine()
+  int64_t last_version_ = 0;                // of all machines since the start
   std::vector<std::string> hardware_;  // of known_, or whose file is being read; empty: none yet
   bool due_ = false;
   bool asked_ = false;                     // for the measurement that is due
   std::optional<measure::Survey> survey_;  // of a measurement that has begun
   std::unique_ptr<Run> run_;               // null: no probe
+  bool computing_ = false;                 // the machine of a survey that is done
   std::vector<std::function<void()>> waiting_;
   bool scheduled_ = false;
   Loop::Timer timer_;

@@ -16,7 +16,7 @@ constexpr int64_t kMostGrowth = 8;
 constexpr int64_t kMaxBytes = 4 << 20, kMaxGpuBytes = 64 << 20;
 // Copies are larger than caches.
 constexpr int64_t kMaxCopyBytes = 32 << 20;
-// A small product, one of this time, and one of that.
+// The side of the small product, and target times of the medium and the large one.
 constexpr int64_t kFirstSide = 128;
 constexpr double kMediumProductNs = 0.7e6, kLargeProductNs = 6e6, kLongestProductNs = 7e6;
 constexpr int64_t kMaxSide = 1024, kMaxGpuSide = 8192;

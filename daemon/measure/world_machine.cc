@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <map>
 #include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "kernels/base/status.h"
+#include "proto/convert/machine_messages.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm::measure {
@@ -20,6 +24,9 @@ constexpr int64_t kLeastCopyBytes = 8 << 20;
 constexpr double kLeastCopyNs = 1e6;
 
 using Paths = std::vector<const v1::MeasuredPath*>;
+
+// The figures of a machine must be above 0 and finite, whatever the nodes report.
+bool IsTime(double time_ns) { return time_ns > 0 && std::isfinite(time_ns); }
 
 // Times of one pair of ranks, in ns.
 struct PairTimes {
@@ -56,6 +63,7 @@ std::vector<v1::MeasuredPath> OneWayPaths(const Survey& survey) {
     const int from = series.next.ranks[0], to = series.next.ranks[1];
     const PairTimes times = {TimeAt(series.timed.front().second, to), series.timed.back().first,
                              TimeAt(series.timed.back().second, to)};
+    if (!IsTime(times.signal_ns) || !IsTime(times.message_ns)) continue;
     v1::MeasuredPath& path = paths.emplace_back();
     path.set_from_rank(from);
     path.set_to_rank(to);
@@ -69,11 +77,15 @@ std::vector<v1::MeasuredPath> OneWayPaths(const Survey& survey) {
 }
 
 void AddBothWays(const Survey& survey, std::vector<v1::MeasuredPath>* paths) {
+  absl::flat_hash_map<std::pair<int, int>, v1::MeasuredPath*> path_of;
+  for (v1::MeasuredPath& path : *paths) path_of[{path.from_rank(), path.to_rank()}] = &path;
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kBothWays || series.timed.empty()) continue;
     const int a = series.next.ranks[0], b = series.next.ranks[1];
-    for (v1::MeasuredPath& path : *paths) {
-      if (std::minmax(path.from_rank(), path.to_rank()) != std::minmax(a, b)) continue;
+    for (const auto& ends : {std::pair<int, int>(a, b), {b, a}}) {
+      const auto found = path_of.find(ends);
+      if (found == path_of.end()) continue;
+      v1::MeasuredPath& path = *found->second;
       const PairTimes times = {path.latency_us() * 2e3, series.timed.back().first,
                                Slowest(series.timed.back().second)};
       // Each direction has at most the bandwidth that it has alone.
@@ -96,13 +108,19 @@ double Mean(const Paths& paths, double (v1::MeasuredPath::*figure)() const) {
   return sum / static_cast<double>(paths.size());
 }
 
-// Sets the rates of links to those of the fast ones among `paths`, and returns the fast ones.
-Paths SetRates(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
+// A link is fast from this bandwidth on.
+double LeastFast(const Paths& paths) {
   double best = 0;
   for (const v1::MeasuredPath* path : paths) best = std::max(best, path->one_way_gb_per_s());
+  return kFastShare * best;
+}
+
+// Sets the rates of links to those of the fast ones among `paths`.
+void SetRates(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
+  const double least = LeastFast(paths);
   Paths fast;
   for (const v1::MeasuredPath* path : paths)
-    if (path->one_way_gb_per_s() >= kFastShare * best) fast.push_back(path);
+    if (path->one_way_gb_per_s() >= least) fast.push_back(path);
   const double one_way = Mean(fast, &v1::MeasuredPath::one_way_gb_per_s);
   const double two_way = Mean(fast, &v1::MeasuredPath::two_way_gb_per_s);
   links->set_one_way_gb_per_s(one_way);
@@ -110,12 +128,13 @@ Paths SetRates(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
   const double latency_us = Mean(fast, &v1::MeasuredPath::latency_us);
   links->set_latency_us(std::max(latency_us - fixed_us, latency_us / 2));
   links->clear_pairs();
-  return fast;
 }
 
-void SetPairs(const Paths& paths, const Paths& fast, double fixed_us, v1::MachineLinks* links) {
+// Adds an exception for each link that is not fast.
+void SetPairs(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
+  const double least = LeastFast(paths);
   for (const v1::MeasuredPath* path : paths) {
-    if (std::find(fast.begin(), fast.end(), path) != fast.end()) continue;
+    if (path->one_way_gb_per_s() >= least) continue;
     v1::MachineLinks::Pair* pair = links->add_pairs();
     pair->set_from_node(path->from_node());
     pair->set_to_node(path->to_node());
@@ -145,8 +164,8 @@ void SetLinks(const Survey& survey, v1::WorldMachine* world) {
   if (between.empty()) {
     world->add_preset_fields("between");
   } else {
-    const Paths fast = SetRates(between, fixed_us, machine.mutable_between());
-    SetPairs(between, fast, fixed_us, machine.mutable_between());
+    SetRates(between, fixed_us, machine.mutable_between());
+    SetPairs(between, fixed_us, machine.mutable_between());
   }
   if (within.empty()) {
     world->add_preset_fields("within");
@@ -161,43 +180,64 @@ void SetLinks(const Survey& survey, v1::WorldMachine* world) {
   }
 }
 
-v1::MeasuredDevice* DeviceOf(int rank, v1::WorldMachine* world) {
-  for (v1::MeasuredDevice& device : *world->mutable_devices())
-    if (device.rank() == rank) return &device;
-  v1::MeasuredDevice* device = world->add_devices();
-  device->set_rank(rank);
-  return device;
-}
+// The measured devices by world rank.
+using Devices = std::map<int, v1::MeasuredDevice>;
 
 double GflopOf(int64_t side) { return 2.0 * std::pow(static_cast<double>(side), 3) / 1e9; }
 
+// A product and its time.
+struct TimedProduct {
+  int64_t side = 0;
+  double time_ns = 0;
+};
+
 // A product's rate leaves out its fixed cost, which the model adds.
-void AddProducts(const Series& series, double fixed_ns, v1::WorldMachine* world) {
+v1::MachineGemm RateOf(const TimedProduct& product, DType dtype, double fixed_ns) {
+  const double net_ns = std::max(product.time_ns - fixed_ns, product.time_ns / 2);
+  v1::MachineGemm gemm;
+  gemm.set_dtype(ToProto(dtype));
+  gemm.set_gflop(GflopOf(product.side));
+  gemm.set_gflop_per_s(GflopOf(product.side) / (net_ns / 1e9));
+  return gemm;
+}
+
+// Leaves out products that take as long as a larger one, because other programs on a host only make
+// times longer. Times of the rest grow with the sizes, also after they have been rounded.
+std::vector<TimedProduct> Growing(const std::vector<TimedProduct>& products) {
+  std::vector<TimedProduct> growing;
+  for (auto it = products.rbegin(); it != products.rend(); ++it) {
+    if (growing.empty() || it->time_ns < growing.back().time_ns * (1 - 1e-9))
+      growing.push_back(*it);
+  }
+  std::reverse(growing.begin(), growing.end());
+  return growing;
+}
+
+// Adds the rates of each device. Returns the mean times of all devices, by size, ascending.
+std::vector<TimedProduct> AddProducts(const Series& series, double fixed_ns, Devices* devices) {
+  std::vector<TimedProduct> means;
   for (const auto& [side, times] : series.timed) {
     double sum_ns = 0;
     int ranks = 0;
-    const auto rate = [&, side = side](double time_ns, v1::MachineGemm* gemm) {
-      gemm->set_dtype(ToProto(series.next.dtype));
-      gemm->set_gflop(GflopOf(side));
-      gemm->set_gflop_per_s(GflopOf(side) / (std::max(time_ns - fixed_ns, time_ns / 2) / 1e9));
-    };
     for (const auto& [rank, time_ns] : times) {
-      if (time_ns <= 0) continue;
-      rate(time_ns, DeviceOf(rank, world)->add_gemm());
+      if (!IsTime(time_ns)) continue;
+      *(*devices)[rank].add_gemm() = RateOf({side, time_ns}, series.next.dtype, fixed_ns);
       sum_ns += time_ns;
       ++ranks;
     }
-    if (ranks > 0) rate(sum_ns / ranks, world->mutable_machine()->mutable_device()->add_gemm());
+    if (ranks > 0) means.push_back({side, sum_ns / ranks});
   }
+  return means;
 }
 
-void SetProducts(const Survey& survey, v1::WorldMachine* world) {
+void SetProducts(const Survey& survey, v1::WorldMachine* world, Devices* devices) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
   const double fixed_ns = (device.multiply_us() + device.step_us()) * 1e3;
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kProduct) continue;
     const v1::DType dtype = ToProto(series.next.dtype);
-    if (series.timed.empty()) {
+    const std::vector<TimedProduct> products = Growing(AddProducts(series, fixed_ns, devices));
+    if (products.empty()) {
       world->add_preset_fields(absl::StrCat("device.gemm ", v1::DType_Name(dtype)));
       continue;
     }
@@ -205,11 +245,12 @@ void SetProducts(const Survey& survey, v1::WorldMachine* world) {
     gemm.erase(std::remove_if(gemm.begin(), gemm.end(),
                               [&](const v1::MachineGemm& rate) { return rate.dtype() == dtype; }),
                gemm.end());
-    AddProducts(series, fixed_ns, world);
+    for (const TimedProduct& product : products)
+      *device.add_gemm() = RateOf(product, series.next.dtype, fixed_ns);
   }
 }
 
-void SetCopies(const Survey& survey, v1::WorldMachine* world) {
+void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
   double sum = 0;
   int copies = 0;
@@ -217,9 +258,9 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world) {
     if (series.next.kind != Probe::Kind::kCopy || series.timed.empty()) continue;
     const auto& [bytes, times] = series.timed.back();
     const double time_ns = Slowest(times) - device.step_us() * 1e3;
-    if (time_ns <= 0 || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
+    if (!IsTime(time_ns) || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
     const double bytes_per_ns = static_cast<double>(bytes) / time_ns;
-    DeviceOf(series.next.ranks[0], world)->set_copy_gb_per_s(bytes_per_ns);
+    (*devices)[series.next.ranks[0]].set_copy_gb_per_s(bytes_per_ns);
     sum += bytes_per_ns;
     ++copies;
   }
@@ -252,17 +293,25 @@ v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset) {
   AddBothWays(survey, &paths);
   world.mutable_paths()->Add(paths.begin(), paths.end());
   SetLinks(survey, &world);
-  SetProducts(survey, &world);
-  SetCopies(survey, &world);
+  Devices devices;
+  SetProducts(survey, &world, &devices);
+  SetCopies(survey, &world, &devices);
+  for (auto& [rank, device] : devices) {
+    device.set_rank(rank);
+    *world.add_devices() = std::move(device);
+  }
   for (const char* name : {"multiply_us", "step_us", "signal_us", "message_us", "send_ns_per_byte",
                            "receive_ns_per_byte", "pack_ns_per_byte"})
     world.add_preset_fields(absl::StrCat("device.", name));
   for (const Series& series : survey.series())
     if (!series.error.empty())
       world.add_errors(absl::StrCat(Describe(series.next), ": ", series.error));
-  std::sort(world.mutable_devices()->begin(), world.mutable_devices()->end(),
-            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
   return world;
+}
+
+absl::StatusOr<CheckedWorld> Check(v1::WorldMachine world) {
+  AGMM_ASSIGN_OR_RETURN(Machine machine, FromProto(world.machine()));
+  return CheckedWorld{std::move(world), std::move(machine)};
 }
 
 }  // namespace agmm::measure

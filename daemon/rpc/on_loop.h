@@ -91,27 +91,34 @@ absl::Status CheckCaller(const SequencerParts& parts, const CallContext& context
   return parts.sessions->Check(SessionOf(request));
 }
 
-// Returns a handler that runs `call(context, request, reply)` on the loop, once CheckCaller has
-// passed, unless the caller has left. Calls that end something run even after their caller has
-// left.
+// Runs `call(context, request, reply)` once it may use devices, if CheckCaller passes and the
+// caller has not left. Both are checked again after a wait. Calls that end something run even after
+// their caller has left. To be called on the loop.
+template <typename Request, typename Response, typename Call>
+void RunNow(const SequencerParts& parts, const Call& call, const CallContext& context,
+            const Request& request, Reply<Response> reply) {
+  constexpr bool kEnds = std::is_same_v<Request, v1::EndLeaseRequest>;
+  if (absl::Status left = context.cancel->status(); !kEnds && !left.ok())
+    return reply(std::move(left));
+  if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
+    return reply(std::move(refused));
+  if (kUsesDevices<Request> && !MayUseDevices(parts)) {
+    return parts.measurer->Await([parts, call, context, request, reply = std::move(reply)] {
+      RunNow<Request, Response>(parts, call, context, request, reply);
+    });
+  }
+  call(context, request, std::move(reply));
+}
+
+// Returns a handler that calls RunNow on the loop.
 template <typename Request, typename Response, typename Call>
 Handler<Request, Response> OnLoop(const SequencerParts& parts, Call call) {
   return [parts, call = std::move(call)](const CallContext& context, const Request& request,
                                          Reply<Response> reply) {
-    parts.turns->Post(
-        context.principal, [parts, call, context, request, reply = std::move(reply)]() mutable {
-          constexpr bool kEnds = std::is_same_v<Request, v1::EndLeaseRequest>;
-          if (absl::Status left = context.cancel->status(); !kEnds && !left.ok())
-            return reply(std::move(left));
-          if (absl::Status refused = CheckCaller(parts, context, request); !refused.ok())
-            return reply(std::move(refused));
-          if (kUsesDevices<Request> && !MayUseDevices(parts)) {
-            return parts.measurer->Await([call, context, request, reply = std::move(reply)] {
-              call(context, request, reply);
-            });
-          }
-          call(context, request, std::move(reply));
-        });
+    parts.turns->Post(context.principal,
+                      [parts, call, context, request, reply = std::move(reply)]() mutable {
+                        RunNow<Request, Response>(parts, call, context, request, std::move(reply));
+                      });
   };
 }
 template <typename Owner, typename Request, typename Response>

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <utility>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/dtype.h"
 #include "kernels/base/status.h"
@@ -38,6 +39,7 @@ absl::Status CheckCost(double value, const char* name) {
 }
 
 absl::Status CheckPairs(const Links& links, const std::string& name) {
+  absl::flat_hash_map<std::pair<int, int>, size_t> index;  // by nodes
   for (size_t i = 0; i < links.pairs.size(); ++i) {
     const PairRates& pair = links.pairs[i];
     const std::string at = absl::StrFormat("%s.pairs[%d]", name, i);
@@ -47,11 +49,10 @@ absl::Status CheckPairs(const Links& links, const std::string& name) {
           "correct it",
           at, pair.from, pair.to));
     }
-    for (size_t j = 0; j < i; ++j) {
-      if (links.pairs[j].from != pair.from || links.pairs[j].to != pair.to) continue;
+    if (const auto [first, is_new] = index.try_emplace({pair.from, pair.to}, i); !is_new) {
       return absl::InvalidArgumentError(
           absl::StrFormat("%s is from node %d to node %d, as pairs[%d] is; leave one out", at,
-                          pair.from, pair.to, j));
+                          pair.from, pair.to, first->second));
     }
     AGMM_RETURN_IF_ERROR(CheckRate(pair.one_way, (at + ".one_way_gb_per_s").c_str()));
     AGMM_RETURN_IF_ERROR(CheckCost(pair.latency_ns, (at + ".latency_us").c_str()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
@@ -26,6 +27,11 @@ Network::Network(const Platform& platform) : platform_(platform) {
     names_.push_back(absl::StrCat("rank ", rank, "'s cores"));
     names_.push_back(absl::StrCat("rank ", rank, "'s memory"));
   }
+  // Only nodes have pairs.
+  const std::vector<int>& nodes = platform.topology.node_of_rank;
+  const absl::flat_hash_set<int> known(nodes.begin(), nodes.end());
+  for (const PairRates& pair : platform.machine.between.pairs)
+    if (known.contains(pair.from) && known.contains(pair.to)) pairs_[{pair.from, pair.to}] = &pair;
 }
 
 Resource Network::LinkNamed(std::string name) {
@@ -54,8 +60,9 @@ void Network::AddLinks(const Links& links, const Ends& ends, Path* path) {
     AddDuplex(link(from, to, " -> "), link(std::min(from, to), std::max(from, to), " <-> "),
               links.rates, path);
   }
-  for (const PairRates& pair : links.pairs) {
-    if (pair.from != from || pair.to != to) continue;
+  if (links.pairs.empty()) return;
+  if (const auto found = pairs_.find({from, to}); found != pairs_.end()) {
+    const PairRates& pair = *found->second;
     path->hops.push_back(
         {LinkNamed(absl::StrCat("path of ", kind, "s ", from, " -> ", to)), pair.one_way});
     path->latency_ns = pair.latency_ns;

@@ -70,6 +70,8 @@ class Network {
   std::vector<std::string> names_;  // by resource
   absl::flat_hash_map<std::pair<Rank, Rank>, std::unique_ptr<Path>> paths_;
   absl::flat_hash_map<std::string, Resource> links_;  // by name
+  // The exceptions of the platform's nodes, by their nodes.
+  absl::flat_hash_map<std::pair<int, int>, const PairRates*> pairs_;
 };
 
 }  // namespace agmm

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -38,16 +39,16 @@ TEST_F(MachineFolderTest, LoadsWhatItHasSaved) {
   EXPECT_TRUE(absl::IsNotFound(folder_.Load({"x"}).status()));
   ASSERT_TRUE(folder_.Save(WorldOf("x", 7)).ok());
   ASSERT_TRUE(folder_.Save(WorldOf("x", 8)).ok());
-  const absl::StatusOr<v1::WorldMachine> loaded = folder_.Load({"x"});
+  const absl::StatusOr<CheckedWorld> loaded = folder_.Load({"x"});
   ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_EQ(loaded->SerializeAsString(), WorldOf("x", 8).SerializeAsString());
+  EXPECT_EQ(loaded->world.SerializeAsString(), WorldOf("x", 8).SerializeAsString());
 }
 
 TEST_F(MachineFolderTest, WorldsThatShareItKeepTheirOwnFiles) {
   ASSERT_TRUE(folder_.Save(WorldOf("x", 1)).ok());
   ASSERT_TRUE(folder_.Save(WorldOf("y", 2)).ok());
-  EXPECT_EQ(folder_.Load({"x"})->machine().version(), 1);
-  EXPECT_EQ(folder_.Load({"y"})->machine().version(), 2);
+  EXPECT_EQ(folder_.Load({"x"})->world.machine().version(), 1);
+  EXPECT_EQ(folder_.Load({"y"})->world.machine().version(), 2);
   EXPECT_TRUE(absl::IsNotFound(folder_.Load({"x", "y"}).status()));
 }
 
@@ -59,6 +60,13 @@ TEST_F(MachineFolderTest, LeavesNoDraft) {
     EXPECT_EQ(entry.path(), file());
   }
   EXPECT_EQ(files, 1);
+}
+
+TEST_F(MachineFolderTest, LeavesNoDraftThatCannotReplaceTheFile) {
+  std::filesystem::create_directories(file());
+  EXPECT_FALSE(folder_.Save(WorldOf("x", 1)).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(temp_ / "made"))
+    EXPECT_EQ(entry.path(), file());
 }
 
 TEST_F(MachineFolderTest, ATornFileIsAnErrorWithLineAndColumn) {
@@ -77,6 +85,37 @@ TEST_F(MachineFolderTest, AValueThatNoMachineHasIsAnErrorAtItsPlace) {
   const absl::Status wrong = folder_.Load({"x"}).status();
   EXPECT_TRUE(absl::IsInvalidArgument(wrong)) << wrong;
   EXPECT_THAT(std::string(wrong.message()), HasSubstr(absl::StrCat(file(), ":")));
+}
+
+// The devices of a world have no coordinates.
+TEST_F(MachineFolderTest, ATorusIsAnErrorAtItsPlace) {
+  v1::WorldMachine world = WorldOf("x", 1);
+  world.mutable_machine()->mutable_within()->set_wiring(v1::MachineLinks::TORUS);
+  ASSERT_TRUE(folder_.Save(world).ok());
+  const absl::Status torus = folder_.Load({"x"}).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(torus)) << torus;
+  // name, version, devices_per_node, wrap_multiple, within
+  EXPECT_THAT(std::string(torus.message()),
+              StartsWith(absl::StrCat(file(), ":6:5: machine.within.wiring is TORUS")));
+}
+
+TEST_F(MachineFolderTest, AVersionThatCannotBeCountedOnIsAnErrorAtItsPlace) {
+  for (const int64_t version : {INT64_MIN, int64_t{-1}, int64_t{0}, INT64_MAX}) {
+    ASSERT_TRUE(folder_.Save(WorldOf("x", version)).ok());
+    const absl::Status wrong = folder_.Load({"x"}).status();
+    EXPECT_TRUE(absl::IsInvalidArgument(wrong)) << wrong;
+    // A version of 0 is left out of the text.
+    EXPECT_THAT(
+        std::string(wrong.message()),
+        StartsWith(version == 0 ? absl::StrCat(file(), ":1:1: machine.version is 0")
+                                : absl::StrCat(file(), ":3:3: machine.version is ", version)));
+  }
+}
+
+// Daemons in containers that share a volume may have equal process ids.
+TEST_F(MachineFolderTest, TheNameOfADraftDoesNotDependOnTheProcess) {
+  std::filesystem::create_directories(absl::StrCat(file(), ".", ::getpid()));
+  EXPECT_TRUE(folder_.Save(WorldOf("x", 1)).ok());
 }
 
 TEST_F(MachineFolderTest, AFileOfOtherHardwareIsNotTaken) {

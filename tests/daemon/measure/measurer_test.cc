@@ -17,6 +17,7 @@
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/manual_clock.h"
+#include "tests/support/logged.h"
 #include "tests/support/notification.h"
 #include "tests/support/temp_folder.h"
 
@@ -24,6 +25,7 @@ namespace agmm {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 using State = v1::MachineStatus;
 
 constexpr int64_t kHeapBytes = 64 << 20;
@@ -48,7 +50,7 @@ class MeasurerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.is_idle = [this] { return idle_; };
     parts.folder.emplace(folder_.path());
-    parts.preset = measure::PresetFor;
+    parts.preset = preset_;
     parts.cluster = "test";
     parts.hosts = {"host-a", "host-b"};
     parts.transport = "a wire";
@@ -157,12 +159,20 @@ class MeasurerTest : public ::testing::Test {
     return {};
   }
   void AnswerAll() {
-    for (int i = 0; i < 1000 && Answer();) ++i;
+    for (int i = 0; Answer(); ++i) ASSERT_LT(i, 1000);
     EXPECT_EQ(Status().state(), State::STATE_IDLE);
   }
   void MeasureAll() {
     Advance(kQuiet);
     AnswerAll();
+  }
+  // On the loop: ends the probe with an error.
+  void FailPlan(const std::vector<FakeMembers::Sent>& prepare) {
+    for (const auto& [node, command] : prepare) {
+      v1::Report report = *AnswerTo(node, command);
+      *report.mutable_plan_prepared()->mutable_error() = ToProto(absl::InternalError("no plan"));
+      measurer_->OnReport(node, report);
+    }
   }
   void Use(std::function<void()> call) {
     measurer_->MakeWay() ? call() : measurer_->Await(std::move(call));
@@ -182,6 +192,7 @@ class MeasurerTest : public ::testing::Test {
   bool idle_ = true;
   double epoch_us_ = 500, between_us_ = 0;  // an epoch, and the time to the next one
   absl::Status launch_error_;
+  v1::Machine preset_ = measure::PresetFor("cpu");
   int launches_ = 0, released_ = 0, dropped_ = 0;
   std::unique_ptr<Measurer> measurer_;
   Loop loop_{"a test", &clock_}, worker_{"plans"};
@@ -195,6 +206,14 @@ TEST_F(MeasurerTest, BeginsOnceTheWorldHasBeenIdleForAWhile) {
   Advance(absl::Milliseconds(1));
   EXPECT_FALSE(Take().empty());
   EXPECT_EQ(Status().state(), State::STATE_MEASURING);
+}
+
+TEST_F(MeasurerTest, AWorldWithoutAllOfItsNodesHasThePresetOfItsDevices) {
+  preset_ = measure::PresetFor("cuda");
+  members_.missing = 1;
+  Make();
+  EXPECT_EQ(Status().world().preset(), "h100-nvlink");
+  Do([&] { EXPECT_EQ(measurer_->machine()->name, "h100-nvlink"); });
 }
 
 TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
@@ -224,6 +243,24 @@ TEST_F(MeasurerTest, TheTimeOfAMessageContainsThatBetweenEpochs) {
   between_us_ = 300;
   MeasureAll();
   EXPECT_NEAR(Status().world().paths(0).latency_us(), (500.0 + 300) / 2, 1);
+}
+
+TEST_F(MeasurerTest, AMachineThatIsNotValidIsNeitherUsedNorKept) {
+  // A torus has only links within it, and these nodes have measured ones between them.
+  preset_.mutable_within()->set_wiring(v1::MachineLinks::TORUS);
+  preset_.clear_between();
+  Make();
+  const Logged log;
+  MeasureAll();
+  const v1::WorldMachine world = Status().world();
+  EXPECT_EQ(world.machine().name(), "cpu-tcp");
+  EXPECT_FALSE(world.has_measure_time());
+  ASSERT_EQ(world.errors_size(), 1);
+  EXPECT_THAT(world.errors(0), HasSubstr("between.wiring is missing"));
+  EXPECT_THAT(log.text(), HasSubstr("between.wiring is missing"));
+  EXPECT_THAT(log.text(), Not(HasSubstr("measured the world")));
+  Settle();
+  EXPECT_TRUE(std::filesystem::is_empty(folder_.path()));
 }
 
 TEST_F(MeasurerTest, ARestartTakesTheMachineFromDisk) {
@@ -265,6 +302,16 @@ TEST_F(MeasurerTest, ANodeThatReturnsWithOtherHardwareIsMeasuredAgain) {
   EXPECT_FALSE(Status().world().has_measure_time());
   MeasureAll();
   EXPECT_THAT(Status().world().hardware(2), HasSubstr("another processor"));
+  // Plans are kept by the version.
+  EXPECT_EQ(Status().world().machine().version(), 2);
+  Do([&] {
+    members_.mutable_ranks()[1].processor = "";
+    measurer_->OnReady();
+  });
+  Settle();
+  EXPECT_TRUE(Status().world().has_measure_time());
+  EXPECT_EQ(Status().world().machine().version(), 3);
+  Do([&] { EXPECT_EQ(measurer_->machine()->version, 3); });
 }
 
 TEST_F(MeasurerTest, ATornFileIsReplaced) {
@@ -351,6 +398,35 @@ TEST_F(MeasurerTest, AJobDoesNotWaitForAPlanOfAMeasurement) {
   EXPECT_EQ(TakenBytes(), 0);
 }
 
+TEST_F(MeasurerTest, ACallBetweenTwoProbesDefersTheSecond) {
+  Advance(kQuiet);
+  const auto prepare = AnswerUntil(v1::Command::kPreparePlan);
+  Do([&] {
+    FailPlan(prepare);
+    EXPECT_TRUE(measurer_->MakeWay());
+  });
+  Settle();
+  Take();
+  Advance(kQuiet - absl::Milliseconds(1));
+  EXPECT_TRUE(Take().empty());
+  Advance(absl::Milliseconds(1));
+  EXPECT_FALSE(Take().empty());
+}
+
+TEST_F(MeasurerTest, HardwareThatChangesBetweenTwoProbesIsMeasuredFromTheBeginning) {
+  Do([&] { measurer_->Measure(); });
+  Advance(kQuiet);
+  const auto prepare = AnswerUntil(v1::Command::kPreparePlan);
+  Do([&] {
+    FailPlan(prepare);
+    members_.mutable_ranks()[1].processor = "another processor";
+    measurer_->OnReady();
+  });
+  MeasureAll();
+  EXPECT_TRUE(Status().world().errors().empty());
+  EXPECT_THAT(Status().world().hardware(2), HasSubstr("another processor"));
+}
+
 TEST_F(MeasurerTest, CallsThatWaitKeepTheirOrder) {
   Advance(kQuiet);
   const auto launch = AnswerUntil(v1::Command::kLaunchJob);
@@ -383,8 +459,67 @@ TEST_F(MeasurerTest, TheEndOfAGenerationFreesTheMemoryAndTheCallsThatWait) {
   EXPECT_EQ(Status().world().machine().version(), 1);
 }
 
+// A node that sends heartbeats but no reports must not hold the calls that wait.
+TEST_F(MeasurerTest, ANodeThatDoesNotEndAStageIsDropped) {
+  const absl::Duration limit = Parts().stage_limit;
+  for (const auto stage :
+       {v1::Command::kPlaceTensor, v1::Command::kFillShards, v1::Command::kLaunchJob}) {
+    SCOPED_TRACE(stage);
+    members_.lost.clear();
+    Do([&] { measurer_->Measure(); });
+    Advance(kQuiet);
+    const auto sent = AnswerUntil(stage);
+    ASSERT_EQ(sent.size(), 2u);
+    ASSERT_EQ(sent[0].node, 0);
+    // Earlier stages have no part in the limit.
+    Advance(limit - absl::Milliseconds(1));
+    Do([&] { measurer_->OnReport(0, *AnswerTo(0, sent[0].command)); });
+    auto ran = std::make_shared<bool>(false);
+    Do([&] { Use([ran] { *ran = true; }); });
+    EXPECT_TRUE(members_.lost.empty());
+    Advance(absl::Milliseconds(1));
+    ASSERT_EQ(members_.lost.size(), 1u);
+    EXPECT_EQ(members_.lost[0].first, 1);
+    EXPECT_THAT(members_.lost[0].second, HasSubstr("128 B from rank 0 to rank 1"));
+    EXPECT_THAT(members_.lost[0].second, HasSubstr("10s"));
+    // The node may write to the memory until the generation has ended.
+    EXPECT_FALSE(*ran);
+    EXPECT_GT(TakenBytes(), 0);
+    Do([&] { measurer_->OnGenerationEnded({1}, absl::AbortedError("lost")); });
+    EXPECT_TRUE(*ran);
+    EXPECT_EQ(TakenBytes(), 0);
+    // It is not dropped again for a measurement that no one asked for.
+    Take();
+    Do([&] { measurer_->OnReady(); });
+    Advance(10 * kQuiet);
+    EXPECT_TRUE(Take().empty());
+    EXPECT_EQ(Status().state(), State::STATE_IDLE);
+    ASSERT_EQ(Status().world().errors_size(), 1);
+    EXPECT_THAT(Status().world().errors(0), HasSubstr("node n1 was dropped: it did not end"));
+  }
+}
+
+TEST_F(MeasurerTest, AProbeWhoseStagesAllEndDropsNoNode) {
+  const absl::Duration almost = Parts().stage_limit - absl::Milliseconds(1);
+  Advance(kQuiet);
+  for (const auto stage : {v1::Command::kPlaceTensor, v1::Command::kFillShards,
+                           v1::Command::kLaunchJob, v1::Command::kLaunchJob}) {
+    for (const auto& [node, command] : AnswerUntil(stage)) {
+      Advance(almost / 2);
+      Do([&, node = node, command = command] {
+        measurer_->OnReport(node, *AnswerTo(node, command));
+      });
+    }
+  }
+  AnswerAll();
+  Advance(2 * almost);
+  EXPECT_TRUE(members_.lost.empty());
+  EXPECT_EQ(Status().world().machine().version(), 1);
+}
+
 TEST_F(MeasurerTest, EpochsOfALaunchTakeMillisecondsTogether) {
-  for (const double epoch_us : {20.0, 500.0, 3000.0, 50'000.0}) {
+  for (const auto& [epoch_us, count] :
+       {std::pair(20.0, 64), {600.0, 13}, {3000.0, 2}, {50'000.0, 2}}) {
     epoch_us_ = epoch_us;
     Do([&] { measurer_->Measure(); });
     Advance(absl::Seconds(1));
@@ -395,8 +530,8 @@ TEST_F(MeasurerTest, EpochsOfALaunchTakeMillisecondsTogether) {
     Advance(kQuiet);
     for (int launch = 0; launch < 4; ++launch) {
       const auto sent = AnswerUntil(v1::Command::kLaunchJob);
-      const int epochs = sent[0].command.launch_job().epoch_count();
-      EXPECT_TRUE(epochs * epoch_us <= 8000 || epochs == (launch == 0 ? 1 : 2)) << epochs;
+      // 8 ms, but at least two and at most 64 epochs.
+      EXPECT_EQ(sent[0].command.launch_job().epoch_count(), launch == 0 ? 1 : count) << epoch_us;
       for (const auto& [node, command] : sent)
         Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
     }
@@ -432,6 +567,7 @@ TEST_F(MeasurerTest, AFullHeapIsLeftAlone) {
   MeasureAll();
   EXPECT_EQ(launches_, 0);
   EXPECT_FALSE(Status().world().has_measure_time());
+  ASSERT_FALSE(Status().world().errors().empty());
   EXPECT_THAT(Status().world().errors(0), HasSubstr("free"));
 }
 
@@ -465,7 +601,7 @@ TEST_F(MeasurerTest, WithoutAFolderAMeasurementRunsOnlyOnRequest) {
 }
 
 // Jobs, tensors and plans of clients begin at 1.
-TEST_F(MeasurerTest, IdsAreOutOfTheWayOfThoseOfClients) {
+TEST_F(MeasurerTest, IdsNeverCollideWithThoseOfClients) {
   Advance(kQuiet);
   const auto launch = AnswerUntil(v1::Command::kLaunchJob);
   EXPECT_GE(launch[0].command.launch_job().job_id(), uint64_t{1} << 62);

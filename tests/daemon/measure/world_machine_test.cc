@@ -3,13 +3,18 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <functional>
+#include <limits>
+#include <numeric>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "daemon/measure/preset.h"
 #include "proto/convert/machine_messages.h"
 #include "proto/convert/machine_text.h"
+#include "tests/support/seed.h"
 
 namespace agmm::measure {
 namespace {
@@ -135,6 +140,24 @@ TEST(WorldMachine, ProductsHaveARateForEachSizeWithoutFixedCosts) {
     EXPECT_THAT(gemm.gflop_per_s(), DoubleNear(80, 1)) << gemm.ShortDebugString();
 }
 
+TEST(WorldMachine, AProductThatTakesLongerThanALargerOneIsLeftOut) {
+  const Site site = NodesOf({0, 1});
+  const KnownWorld world;
+  Survey survey(site);
+  while (const std::optional<Probe> probe = survey.Next()) {
+    // The next product takes 0.14 ms.
+    const bool slow = probe->kind == Kind::kProduct && probe->size == 128;
+    EpochTimes times;
+    for (int rank : probe->ranks) times[rank] = slow ? 0.6e6 : world.TimeOf(*probe, rank);
+    survey.Add(times, "a wire");
+  }
+  const v1::WorldMachine machine = MachineOf(survey, PresetFor("cpu"));
+  EXPECT_TRUE(FromProto(machine.machine()).ok()) << FromProto(machine.machine()).status();
+  EXPECT_EQ(machine.machine().device().gemm_size(), 6);
+  for (const v1::MachineGemm& gemm : machine.machine().device().gemm())
+    EXPECT_THAT(gemm.gflop_per_s(), DoubleNear(80, 1)) << gemm.ShortDebugString();
+}
+
 TEST(WorldMachine, CopiesGiveTheRateOfMemory) {
   KnownWorld world;
   const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
@@ -179,6 +202,48 @@ TEST(WorldMachine, IsAMachineThatTheModelAccepts) {
       const absl::StatusOr<Machine> valid = FromProto(machine.machine());
       EXPECT_TRUE(valid.ok()) << valid.status() << machine.DebugString();
     }
+  }
+}
+
+// With a scan of all pairs for each pair, this takes minutes.
+TEST(WorldMachine, AWorldOfManyNodesHasAnExceptionForEachSlowLink) {
+  constexpr int kNodes = 400;
+  std::vector<int> nodes(kNodes);
+  std::iota(nodes.begin(), nodes.end(), 0);
+  KnownWorld world;
+  // Only links of node 0 are fast.
+  world.bytes_per_ns = [](int from, int to) { return from == 0 || to == 0 ? 1.0 : 0.25; };
+  const v1::WorldMachine machine = MachineFor(NodesOf(nodes), world);
+  EXPECT_EQ(machine.paths_size(), kNodes * (kNodes - 1));
+  EXPECT_EQ(machine.devices_size(), kNodes);
+  for (const v1::MeasuredPath& path : machine.paths())
+    ASSERT_NEAR(path.two_way_gb_per_s(), 2 * path.one_way_gb_per_s(), 0.02);
+  const absl::StatusOr<Machine> valid = FromProto(machine.machine());
+  ASSERT_TRUE(valid.ok()) << valid.status();
+  EXPECT_EQ(valid->between.pairs.size(), static_cast<size_t>((kNodes - 1) * (kNodes - 2)));
+}
+
+// Nodes may report any times, and none for some ranks.
+TEST(WorldMachine, AnyTimesMakeAMachineThatTheModelAccepts) {
+  std::mt19937_64 random(TestSeed());
+  const auto any_time_ns = [&random] {
+    const uint64_t choice = random() % 40;
+    if (choice == 0) return 0.0;
+    if (choice == 1) return -1e6;
+    if (choice == 2) return std::numeric_limits<double>::infinity();
+    return std::pow(10.0, 3 + static_cast<double>(random() % 4000) / 1000);
+  };
+  for (int trial = 0; trial < 500; ++trial) {
+    Survey survey(NodesOf({0, 0, 1}));
+    while (const std::optional<Probe> probe = survey.Next()) {
+      EpochTimes times;
+      for (int rank : probe->ranks)
+        if (random() % 20 != 0) times[rank] = any_time_ns();
+      survey.Add(times, "a wire");
+    }
+    const v1::WorldMachine machine = MachineOf(survey, PresetFor("cpu"));
+    const absl::StatusOr<Machine> valid = FromProto(machine.machine());
+    ASSERT_TRUE(valid.ok()) << valid.status() << machine.DebugString();
   }
 }
 

@@ -1,5 +1,6 @@
 // The sequencer's answers to nodes and clients: leases whose caller disconnects at the worst
-// moment, sessions that have ended, and ids of an earlier sequencer.
+// moment, sessions that have ended, ids of an earlier sequencer, and calls that have waited for a
+// measurement.
 #include <google/protobuf/descriptor.h>
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
@@ -9,11 +10,14 @@
 #include "absl/strings/str_cat.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
+#include "daemon/measure/preset.h"
 #include "daemon/rpc/services.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "proto/convert/grpc_call.h"
 #include "tests/daemon/sequencer/catalog_fixture.h"
 #include "tests/support/notification.h"
+#include "tests/support/patience.h"
 
 namespace agmm {
 namespace {
@@ -21,11 +25,10 @@ namespace {
 class LocalSequencerTest : public CatalogTest {
  protected:
   LocalSequencerTest() {
-    SequencerParts parts;
-    parts.loop = &loop_;
-    parts.catalog = catalog_.get();
-    parts.placement = &placement_;
-    parts.sequencer = &sequencer_;
+    parts_.loop = &loop_;
+    parts_.catalog = catalog_.get();
+    parts_.placement = &placement_;
+    parts_.sequencer = &sequencer_;
     Scheduler::Parts scheduler;
     scheduler.loop = &loop_;
     scheduler.planners = {&loop_, &loop_};
@@ -34,13 +37,24 @@ class LocalSequencerTest : public CatalogTest {
     scheduler.catalog = catalog_.get();
     scheduler.metrics = &metrics_;
     scheduler_ = std::make_unique<Scheduler>(scheduler);
-    parts.scheduler = scheduler_.get();
+    parts_.scheduler = scheduler_.get();
     sessions_ = std::make_unique<Sessions>(2, catalog_.get(), scheduler_.get());
-    parts.sessions = sessions_.get();
-    parts.turns = &turns_;
-    calls_ = LocalCalls(parts);
-    services_.push_back(MakeTensorService(parts, calls_));
-    services_.push_back(MakeJobService(parts));
+    parts_.sessions = sessions_.get();
+    parts_.turns = &turns_;
+    Measurer::Parts measurer;
+    measurer.loop = &loop_;
+    measurer.worker = &worker_;
+    measurer.members = &members_;
+    measurer.placement = &placement_;
+    measurer.metrics = &metrics_;
+    measurer.is_idle = [] { return true; };
+    measurer.preset = measure::PresetFor("cpu");
+    measurer.hosts = {"host-a", "host-b"};
+    measurer_ = std::make_unique<Measurer>(std::move(measurer));
+    parts_.measurer = measurer_.get();
+    calls_ = LocalCalls(parts_);
+    services_.push_back(MakeTensorService(parts_, calls_));
+    services_.push_back(MakeJobService(parts_));
     grpc::ServerBuilder builder;
     for (const auto& service : services_) builder.RegisterService(service.get());
     server_ = builder.BuildAndStart();
@@ -50,6 +64,7 @@ class LocalSequencerTest : public CatalogTest {
   }
   ~LocalSequencerTest() override {
     server_->Shutdown();
+    worker_.Stop();
     loop_.Stop();
   }
 
@@ -105,17 +120,66 @@ class LocalSequencerTest : public CatalogTest {
     return Ask<v1::OpenedSessionResponse>(&SequencerCalls::opened_session, request).status();
   }
 
+  // Runs `task` on the loop after the tasks that were posted before, and what these post.
+  template <typename Task>
+  void Do(Task task) {
+    Notification done;
+    loop_.Post([&] { loop_.Post([&] { loop_.Post([&] { task(), done.Notify(); }); }); });
+    done.Wait();
+  }
+  // Begins a measurement, and returns once it has memory; then calls wait until ReturnDevices.
+  void HoldDevices() {
+    Do([&] { measurer_->Measure(); });
+    std::vector<FakeMembers::Sent> prepare;
+    for (const Deadline give_up = Deadline::After(kPatience);
+         prepare.empty() && !give_up.HasPassed();)
+      Do([&] { prepare = members_.Take(v1::Command::kPreparePlan); });
+    Do([&] {
+      for (const auto& [node, command] : prepare) {
+        v1::Report report;
+        report.mutable_plan_prepared()->set_plan_id(command.prepare_plan().plan_id());
+        measurer_->OnReport(node, report);
+      }
+      place_ = members_.Take(v1::Command::kPlaceTensor);
+    });
+    ASSERT_EQ(place_.size(), 2u);
+  }
+  void ReturnDevices() {
+    Do([&] {
+      for (const auto& [node, command] : place_)
+        measurer_->OnReport(node, PlacedReport(command.place_tensor().tensor().tensor_id()));
+    });
+  }
+  // A call that waits for the devices.
+  struct Waiting {
+    Access answer = absl::UnknownError("no answer");
+    Notification answered;
+  };
+  std::shared_ptr<Waiting> BeginWaiting(const CallContext& ctx,
+                                        const v1::BeginLeaseRequest& request) {
+    auto waiting = std::make_shared<Waiting>();
+    calls_.begin_lease(ctx, request, [waiting](Access access) {
+      waiting->answer = std::move(access);
+      waiting->answered.Notify();
+    });
+    Do([&] { EXPECT_EQ(waiting->answer.status().message(), "no answer"); });
+    return waiting;
+  }
+
   uint64_t tensor_ = 0;
+  std::vector<FakeMembers::Sent> place_;
   Metrics metrics_;
   Sequencer sequencer_{TwoNodes(), &metrics_};
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
+  std::unique_ptr<Measurer> measurer_;
+  SequencerParts parts_;
   SequencerCalls calls_;
   std::vector<std::unique_ptr<grpc::Service>> services_;
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Tensors> tensors_;
   std::unique_ptr<Jobs> jobs_;
-  Loop loop_{"a test"};  // runs on top of the above
+  Loop loop_{"a test"}, worker_{"plans"};  // run on top of the above
   CallTurns turns_{&loop_};
 };
 
@@ -192,6 +256,55 @@ TEST_F(LocalSequencerTest, NothingNewBelongsToASessionThatHasEnded) {
   ASSERT_TRUE(
       Call(tensors_.get(), &Tensors::ListTensors, v1::ListTensorsRequest(), "", &list).ok());
   EXPECT_EQ(list.tensors_size(), 1);
+}
+
+TEST_F(LocalSequencerTest, ASessionThatEndsWhileACallWaitsForAMeasurementGetsNothing) {
+  ASSERT_TRUE(Open("s", 1).ok());
+  HoldDevices();
+  v1::BeginLeaseRequest put;
+  *put.mutable_put() = TensorRequest("late", "[M_x, K]", 8, 8, MeshOf(4));
+  put.mutable_put()->set_session_id("s");
+  const auto waiting = BeginWaiting({}, put);
+  v1::CloseSessionRequest close;
+  close.set_session_id("s");
+  ASSERT_TRUE(Ask<v1::CloseSessionResponse>(&SequencerCalls::close_session, close).ok());
+  ReturnDevices();
+  // Its memory would be placed first.
+  Do([&] { AnswerPlaced(); });
+  ASSERT_TRUE(waiting->answered.WaitFor(kPatience));
+  EXPECT_EQ(waiting->answer.status().message(), "session s has ended; open a new one");
+  Do([&] { EXPECT_EQ(Named("late"), 0u); });
+}
+
+TEST_F(LocalSequencerTest, ACallIsNotRunIfItsCallerLeavesWhileItWaitsForAMeasurement) {
+  HoldDevices();
+  bool ran = false;
+  absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
+  const auto create = OnLoop<v1::CreateTensorRequest, v1::Tensor>(
+      parts_, [&ran](const auto&, const auto&, const auto& reply) {
+        ran = true;
+        reply(v1::Tensor());
+      });
+  CallContext ctx;
+  create(ctx, v1::CreateTensorRequest(), [&](absl::StatusOr<v1::Tensor> given) { answer = given; });
+  Do([&] { EXPECT_EQ(answer.status().message(), "no answer"); });
+  ctx.cancel->Cancel(absl::CancelledError("gone"));
+  ReturnDevices();
+  Do([&] {
+    EXPECT_EQ(answer.status().message(), "gone");
+    EXPECT_FALSE(ran);
+  });
+}
+
+TEST_F(LocalSequencerTest, ACallThatWaitsForAMeasurementRunsAfterIt) {
+  HoldDevices();
+  v1::BeginLeaseRequest write;
+  write.set_tensor_id(tensor_);
+  write.set_write(true);
+  const auto waiting = BeginWaiting({}, write);
+  ReturnDevices();
+  ASSERT_TRUE(waiting->answered.WaitFor(kPatience));
+  EXPECT_TRUE(waiting->answer.ok()) << waiting->answer.status();
 }
 
 TEST_F(LocalSequencerTest, ASessionIsClosedOnlyWithItsKey) {
