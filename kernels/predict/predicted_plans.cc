@@ -17,7 +17,7 @@ std::vector<std::string> AlgorithmsFor(const Platform& platform, bool bounded) {
   if (bounded) return {"ring", "direct"};
   if (platform.machine.within.wiring == Wiring::kTorus)
     return {"torus", "bidirectional_ring", "split_ring", "ring"};
-  return {"auto", "hierarchical", "direct", "ring"};
+  return {"hierarchical_peer", "hierarchical", "direct", "ring"};
 }
 
 absl::StatusOr<PredictedPlan> SimulateOne(const Problem& problem, const Platform& platform,
@@ -43,21 +43,17 @@ absl::StatusOr<std::vector<PredictedPlan>> PredictPlans(const Problem& problem,
     if (is_large && recipes.size() >= 2) break;
     PlanOptions options = {.algorithm = algorithm, .split = SplitText(problem, split)};
     if (bounded) options.workspace_shards = 2;
-    for (const int pieces : {1, 0}) {  // 0: the planner's choice
-      options.chunks = options.k_chunks = pieces;
-      const absl::StatusOr<ResolvedOptions> resolved =
-          ResolveOptions(problem, platform.topology, options);
-      if (!resolved.ok()) {
-        refusal = resolved.status();
-        continue;
-      }
-      const Recipe& recipe = resolved->recipe;
-      if (bounded && recipe.workspace_shards == 0) continue;
-      const bool is_small = CostOf(problem, platform.topology, recipe).steps <= kLargeSteps;
-      is_large |= !is_small;
-      if ((pieces == 1 || is_small) && !absl::c_linear_search(recipes, recipe))
-        recipes.push_back(recipe);
+    options.chunks = options.k_chunks = 1;
+    const absl::StatusOr<ResolvedOptions> resolved =
+        ResolveOptions(problem, platform.topology, options);
+    if (!resolved.ok()) {
+      refusal = resolved.status();
+      continue;
     }
+    const Recipe& recipe = resolved->recipe;
+    if (bounded && recipe.workspace_shards == 0) continue;
+    is_large |= CostOf(problem, platform.topology, recipe).steps > kLargeSteps;
+    recipes.push_back(recipe);
   }
   std::vector<PredictedPlan> plans;
   for (const Recipe& recipe : recipes) {

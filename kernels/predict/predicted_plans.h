@@ -18,10 +18,9 @@ struct PredictedPlan {
   int64_t steps = 0;  // the work of its simulation
 };
 
-// Plans and simulates a few algorithms, each with the shards whole, and in the pieces that the
-// planner takes. On a torus: torus, both directions of a ring, the two halves of shards around a
-// ring, and a ring; elsewhere the algorithm of `auto`, hierarchical, direct and a ring. If plans
-// are large, the first two of these, with the shards whole.
+// Plans and simulates a few algorithms with the shards whole. On a torus: torus, both directions of
+// a ring, the two halves of shards around a ring, and a ring; elsewhere hierarchical_peer,
+// hierarchical, direct and a ring. If plans are large, the first two of these.
 // `bounded`: with room for two shards at a time instead; may have no plan. Returns the fastest
 // first. Errors: those of the last refusal, if no plan is possible.
 absl::StatusOr<std::vector<PredictedPlan>> PredictPlans(const Problem& problem,
