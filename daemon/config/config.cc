@@ -1,6 +1,5 @@
 #include "daemon/config/config.h"
 
-#include <google/protobuf/io/tokenizer.h>
 #include <google/protobuf/text_format.h>
 #include <sys/stat.h>
 #include <sys/un.h>
@@ -25,6 +24,7 @@
 #include "kernels/base/read_file.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
+#include "proto/convert/first_text_error.h"
 
 namespace agmm {
 namespace {
@@ -42,21 +42,6 @@ constexpr int64_t kMinTransferMemory = int64_t{16} << 20;
 constexpr size_t kMaxConfigBytes = 1 << 20;
 constexpr int kMaxDefaultDevices = 8;
 constexpr int64_t kMaxDefaultHeap = int64_t{64} << 30;
-
-// Keeps the first error, which is the one to fix.
-class FirstError : public google::protobuf::io::ErrorCollector {
- public:
-  explicit FirstError(const std::string& file) : file_(file) {}
-  void AddError(int line, google::protobuf::io::ColumnNumber column,
-                const std::string& what) override {
-    if (text_.empty()) text_ = absl::StrFormat("%s:%d:%d: %s", file_, line + 1, column + 1, what);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  const std::string file_;
-  std::string text_;
-};
 
 // One message of the file with its location: turns a wrong field into "file:line:column: field
 // ...".
@@ -421,7 +406,7 @@ absl::StatusOr<Config> ParseConfig(absl::string_view text, const std::string& fi
                                    const NodeNames& names) {
   config::File message;
   Tree tree;
-  FirstError error(file);
+  FirstTextError error(file);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&error);
   parser.WriteLocationsTo(&tree);

@@ -1,7 +1,6 @@
 #include "proto/convert/text_message.h"
 
 #include <google/protobuf/descriptor.h>
-#include <google/protobuf/io/tokenizer.h>
 
 #include <vector>
 
@@ -10,6 +9,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "kernels/base/status.h"
+#include "proto/convert/first_text_error.h"
 
 namespace agmm {
 namespace {
@@ -18,26 +18,11 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 using google::protobuf::TextFormat;
 
-// Keeps the first error, which is the one to fix.
-class FirstFault : public google::protobuf::io::ErrorCollector {
- public:
-  explicit FirstFault(const std::string& file) : file_(file) {}
-  void AddError(int line, google::protobuf::io::ColumnNumber column,
-                const std::string& what) override {
-    if (text_.empty()) text_ = absl::StrFormat("%s:%d:%d: %s", file_, line + 1, column + 1, what);
-  }
-  const std::string& text() const { return text_; }
-
- private:
-  const std::string file_;
-  std::string text_;
-};
-
 }  // namespace
 
 absl::Status ParseTextMessage(absl::string_view text, const std::string& file, Message* message,
                               TextFormat::ParseInfoTree* places) {
-  FirstFault fault(file);
+  FirstTextError fault(file);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&fault);
   parser.WriteLocationsTo(places);

@@ -33,7 +33,7 @@ ARROWS = {
                                                "rpc")] +
               ["proto", "proto/channel", "proto/convert", "kernels/cpu", "kernels/cuda", "kernels/device",
                "kernels/predict", "kernels/base"],
-    "daemon/config": ["kernels/base"],
+    "daemon/config": ["proto/convert", "kernels/base"],
     "daemon/observe": ["kernels/base"],
     "daemon/transport": ["kernels/device", "kernels/schedule", "kernels/base"],
     "daemon/link": ["daemon/observe", "proto", "proto/channel", "proto/convert", "kernels/base"],
