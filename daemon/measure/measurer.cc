@@ -32,6 +32,8 @@ constexpr double kLaunchNs = 8e6;
 constexpr int kMaxEpochs = 64;
 // Launches of a probe: the first one packs and connects, and tells how long an epoch takes.
 constexpr int kLaunches = 6;
+// Of products whose times are subtracted from each other.
+constexpr int kRowsLaunches = 14;
 // A probe that hangs ends with an error.
 constexpr absl::Duration kTimeout = absl::Seconds(2);
 // The world is idle for so long before a measurement that was asked for.
@@ -51,12 +53,19 @@ double MeanEpochNs(const v1::RankReport& rank) {
   return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
 }
 
+bool IsRows(const Probe& probe) {
+  return probe.kind == Probe::Kind::kRows || probe.kind == Probe::Kind::kMovingRows;
+}
+
+int LaunchesOf(const Probe& probe) { return IsRows(probe) ? kRowsLaunches : kLaunches; }
+
 // Returns the median of a message's times, because links let short bursts through above their
-// sustained rate. For other probes it returns the lower quartile, because other programs on a host
-// only make times longer.
-double UsualTime(Probe::Kind kind, std::vector<double> times_ns) {
-  const bool message = kind == Probe::Kind::kOneWay || kind == Probe::Kind::kBothWays;
-  const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / (message ? 2 : 4));
+// sustained rate, and of times that are subtracted from each other. For other probes it returns the
+// lower quartile, because other programs on a host only make times longer.
+double UsualTime(const Probe& probe, std::vector<double> times_ns) {
+  const bool message = probe.kind == Probe::Kind::kOneWay || probe.kind == Probe::Kind::kBothWays;
+  const size_t part = message || IsRows(probe) ? 2 : 4;
+  const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / part);
   std::nth_element(times_ns.begin(), usual, times_ns.end());
   return *usual;
 }
@@ -312,7 +321,8 @@ void Measurer::OnStageOver() {
     case Run::Stage::kPreparing: return TakeMemory();
     case Run::Stage::kPlacing: return Fill();
     case Run::Stage::kFilling: return Launch();
-    case Run::Stage::kRunning: return run_->launches < kLaunches ? Launch() : EndRun();
+    case Run::Stage::kRunning:
+      return run_->launches < LaunchesOf(run_->probe) ? Launch() : EndRun();
   }
 }
 
@@ -411,7 +421,7 @@ void Measurer::EndRun() {
     probes_->Add();
     measure::EpochTimes times;
     for (const auto& [rank, epoch_ns] : over->epoch_ns)
-      times[rank] = UsualTime(over->probe.kind, epoch_ns);
+      times[rank] = UsualTime(over->probe, epoch_ns);
     survey_->Add(times, PathOf(*over));
   }
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();

@@ -18,6 +18,7 @@ namespace {
 constexpr char kMessageSpec[] = "A[M_x, K] * B[K_x, N] -> C[M_x, N]";
 constexpr char kCopySpec[] = "A[M, K] -> B[M, K]";
 constexpr char kProductSpec[] = "A[M_x, K] * B[K, N] -> C[M_x, N]";
+constexpr char kMovingRowsSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
 
 absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh,
@@ -34,6 +35,12 @@ absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
     case Probe::Kind::kBothWays:
       return problem(kMessageSpec, absl::StrFormat("M=2,K=2,N=%d", elements));
     case Probe::Kind::kCopy: return problem(kCopySpec, absl::StrFormat("M=1,K=%d", elements));
+    case Probe::Kind::kRows:
+      return problem(kProductSpec,
+                     absl::StrFormat("M=%d,N=%d,K=%d", probe.size * ranks, probe.width, kDepth));
+    case Probe::Kind::kMovingRows:
+      return problem(kMovingRowsSpec,
+                     absl::StrFormat("M=%d,N=%d,K=%d", probe.size, probe.width * ranks, kDepth));
     case Probe::Kind::kProduct: break;
   }
   return problem(kProductSpec,
@@ -42,6 +49,11 @@ absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
 
 PlanOptions OptionsOf(const Probe& probe) {
   PlanOptions options;
+  if (probe.kind == Probe::Kind::kMovingRows) {
+    options.algorithm = "direct";
+    options.split = "N=x";
+    options.chunks = options.k_chunks = 1;
+  }
   if (probe.kind != Probe::Kind::kOneWay && probe.kind != Probe::Kind::kBothWays) return options;
   options.algorithm = "direct";
   options.split = "M=x";
@@ -62,7 +74,13 @@ std::string Describe(const Probe& probe) {
       return absl::StrFormat("%s between rank %d and rank %d, both ways", FormatBytes(probe.size),
                              probe.ranks[0], probe.ranks[1]);
     case Probe::Kind::kCopy:
-      return absl::StrFormat("a copy of %s on rank %s", FormatBytes(probe.size), ranks);
+      return absl::StrFormat("a copy of %s on ranks %s", FormatBytes(probe.size), ranks);
+    case Probe::Kind::kRows:
+      return absl::StrFormat("a product of %d x %d x %d on ranks %s", probe.size, probe.width,
+                             kDepth, ranks);
+    case Probe::Kind::kMovingRows:
+      return absl::StrFormat("a product of %d x %d x %d on ranks %s, half of whose rows move",
+                             probe.size, probe.width, kDepth, ranks);
     case Probe::Kind::kProduct: break;
   }
   return absl::StrFormat("a product of %s matrices of %d x %d on ranks %s", Name(probe.dtype),

@@ -15,18 +15,25 @@ struct Probe {
   enum class Kind {
     kOneWay,    // ranks[0] sends `size` bytes to ranks[1], which signals when it can take the next
     kBothWays,  // both of two ranks do so at once
-    kCopy,      // a rank copies `size` bytes within its memory
+    kCopy,      // each of the ranks copies `size` bytes within its memory
     kProduct,   // each of the ranks multiplies size x size matrices of its own
+    kRows,      // each of the ranks multiplies size x kDepth by kDepth x width matrices of its own
+    // The same products, but each of two ranks gets half of its rows from the other one.
+    kMovingRows,
   };
   Kind kind = Kind::kOneWay;
   std::vector<int> ranks;  // of the world
   DType dtype = DType::kF32;
   int64_t size = 0;
+  int64_t width = 0;  // of kRows and kMovingRows
   bool operator==(const Probe&) const = default;
 };
 
 // The probes send at least this many bytes, and multiples of it.
 inline constexpr int64_t kLeastBytes = 128;
+
+// The K of kRows and kMovingRows.
+inline constexpr int64_t kDepth = 512;
 
 // "4 MiB from rank 0 to rank 1".
 std::string Describe(const Probe& probe);

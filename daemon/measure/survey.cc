@@ -22,6 +22,11 @@ constexpr double kMediumProductNs = 0.7e6, kLargeProductNs = 6e6, kLongestProduc
 constexpr int64_t kMaxSide = 1024, kMaxGpuSide = 8192;
 constexpr int64_t kSideStep = 64;
 constexpr size_t kProducts = 3;
+// Products that hide the movement of their rows: their time, the part of it in which the rows move
+// at the links' rate, and their least and largest widths.
+constexpr double kRowsNs = 1.5e6, kMovingShare = 0.5;
+constexpr int64_t kLeastWidth = 256, kMaxWidth = 8192;
+constexpr int64_t kLeastRows = 16;
 
 // Ranks of each node.
 std::map<int, std::vector<int>> RanksByNode(const Site& site) {
@@ -49,13 +54,21 @@ Survey::Survey(const Site& site) : site_(site) {
       });
       if (other != ranks.end()) AddPair(ranks[0], *other);
     }
-    Add(Probe::Kind::kCopy, {ranks[0]}, DType::kBF16, kFirstBytes);
   }
   std::vector<int> all;
   for (size_t rank = 0; rank < site.node_of_rank.size(); ++rank)
     all.push_back(static_cast<int>(rank));
+  // All at once, because devices of a host share its caches and memory.
+  Add(Probe::Kind::kCopy, all, DType::kBF16, kFirstBytes);
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
     Add(Probe::Kind::kProduct, all, dtype, kFirstSide);
+  // Cores that multiply also move bytes between nodes. GPUs have hardware for it.
+  const bool cores = std::all_of(site.kind_of_rank.begin(), site.kind_of_rank.end(),
+                                 [](const std::string& kind) { return kind == "cpu"; });
+  if (!cores || by_node.size() < 2) return;
+  const std::vector<int> pair = {by_node.begin()->second[0], std::next(by_node.begin())->second[0]};
+  for (const Probe::Kind kind : {Probe::Kind::kRows, Probe::Kind::kMovingRows})
+    series_.emplace_back().next = {kind, pair, DType::kBF16};  // sized when its turn comes
 }
 
 void Survey::AddPair(int from, int to) {
@@ -68,6 +81,47 @@ void Survey::Add(Probe::Kind kind, std::vector<int> ranks, DType dtype, int64_t 
   Series& series = series_.emplace_back();
   series.next = {kind, std::move(ranks), dtype, size};
   series.next.size = std::min(size, MaxSize(series.next));
+}
+
+bool Survey::SizeRows(Probe* probe) const {
+  double both_ns = 0, both_bytes = 0, flops_per_ns = 0;
+  for (const Series& series : series_) {
+    if (series.timed.empty()) continue;
+    const auto size = static_cast<double>(series.timed.back().first);
+    double slowest_ns = 0;
+    for (const int rank : probe->ranks) {
+      const auto time = series.timed.back().second.find(rank);
+      if (time != series.timed.back().second.end()) slowest_ns = std::max(slowest_ns, time->second);
+    }
+    if (series.next.kind == Probe::Kind::kBothWays && series.next.ranks == probe->ranks) {
+      both_ns = slowest_ns;
+      both_bytes = size;
+    } else if (IsProduct(series.next) && series.next.dtype == probe->dtype && slowest_ns > 0) {
+      flops_per_ns = 2 * std::pow(size, 3) / slowest_ns;
+    }
+  }
+  if (both_ns <= 0 || flops_per_ns <= 0) return false;
+  // Each row that a rank sends is one of two that it multiplies with 2 kDepth width operations.
+  const double element_bytes = SizeOf(probe->dtype);
+  const double width = element_bytes * both_ns / both_bytes * flops_per_ns / 4 / kMovingShare;
+  if (!(width <= kMaxWidth - kSideStep)) return false;
+  probe->width = std::max(kLeastWidth, (static_cast<int64_t>(width) / kSideStep + 1) * kSideStep);
+  const double row_flops = 2.0 * kDepth * static_cast<double>(probe->width);
+  probe->size = static_cast<int64_t>(kRowsNs * flops_per_ns / row_flops) / 2 * 2;
+  const double rows = static_cast<double>(probe->size), columns = static_cast<double>(probe->width);
+  const double bytes = element_bytes * (2 * rows * (kDepth + columns) + kDepth * columns);
+  return probe->size >= kLeastRows && bytes <= static_cast<double>(site_.max_bytes);
+}
+
+void Survey::Advance() {
+  ++current_;
+  if (current_ == series_.size() || series_[current_].next.kind != Probe::Kind::kRows) return;
+  Probe probe = series_[current_].next;
+  if (!SizeRows(&probe)) return series_.resize(current_);
+  for (size_t i = current_; i < series_.size(); ++i) {
+    probe.kind = series_[i].next.kind;
+    series_[i].next = probe;
+  }
 }
 
 std::optional<Probe> Survey::Next() const {
@@ -84,16 +138,17 @@ void Survey::Add(const EpochTimes& times, const std::string& path) {
   series.timed.emplace_back(size, times);
   series.next.size = SizeAfter(series, size, took_ns);
   series.over = series.next.size == 0;
-  if (series.over) ++current_;
+  if (series.over) Advance();
 }
 
 void Survey::Fail(const std::string& why) {
   series_[current_].error = why;
   series_[current_].over = true;
-  ++current_;
+  Advance();
 }
 
 int64_t Survey::SizeAfter(const Series& series, int64_t size, double took_ns) const {
+  if (series.next.width > 0) return 0;  // a single size
   const int64_t max = MaxSize(series.next);
   if (size >= max || took_ns <= 0) return 0;
   if (IsProduct(series.next)) {

@@ -54,6 +54,11 @@ class Survey {
  private:
   void AddPair(int from, int to);
   void Add(Probe::Kind kind, std::vector<int> ranks, DType dtype, int64_t size);
+  // Goes on to the next series.
+  void Advance();
+  // Sizes the products that tell how much of their time the movement of rows takes from them, by
+  // the times of links and products. Returns false if none within the bounds hides the movement.
+  bool SizeRows(Probe* probe) const;
   // Returns the next size of the current series after a probe of `size` that took `took_ns`; 0: it
   // is over.
   int64_t SizeAfter(const Series& series, int64_t size, double took_ns) const;

@@ -22,6 +22,10 @@ constexpr double kFastShare = 0.8;
 // A smaller and faster copy stays in a cache, and says nothing about the memory.
 constexpr int64_t kLeastCopyBytes = 8 << 20;
 constexpr double kLeastCopyNs = 1e6;
+// A faster copy is mostly the fixed cost of its epoch.
+constexpr double kLeastCacheNs = 20e3;
+// Where the cores have time to spare, no figure is smaller than this.
+constexpr double kLeastByteNs = 1e-3;
 
 using Paths = std::vector<const v1::MeasuredPath*>;
 
@@ -250,30 +254,72 @@ void SetProducts(const Survey& survey, v1::WorldMachine* world, Devices* devices
   }
 }
 
+// The mean time of a copy on all ranks, without the fixed cost of its step.
+double CopyNs(const EpochTimes& times, double step_ns) {
+  double sum_ns = 0;
+  for (const auto& [rank, time_ns] : times) sum_ns += time_ns - step_ns;
+  return times.empty() ? 0 : sum_ns / static_cast<double>(times.size());
+}
+
+// A copy touches twice its bytes, and reads or writes each.
 void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
-  double sum = 0;
-  int copies = 0;
+  const double step_ns = device.step_us() * 1e3;
+  device.clear_caches();
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kCopy || series.timed.empty()) continue;
     const auto& [bytes, times] = series.timed.back();
-    const double time_ns = Slowest(times) - device.step_us() * 1e3;
+    const double time_ns = CopyNs(times, step_ns);
     if (!IsTime(time_ns) || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
+    for (const auto& [rank, rank_ns] : times)
+      (*devices)[rank].set_copy_gb_per_s(static_cast<double>(bytes) / (rank_ns - step_ns));
     const double bytes_per_ns = static_cast<double>(bytes) / time_ns;
-    (*devices)[series.next.ranks[0]].set_copy_gb_per_s(bytes_per_ns);
-    sum += bytes_per_ns;
-    ++copies;
-  }
-  if (copies == 0) {
-    world->add_preset_fields("device.memory_gb_per_s");
-    world->add_preset_fields("device.copy_ns_per_byte");
+    device.set_memory_gb_per_s(2 * bytes_per_ns);
+    // Hardware moves the bytes where the preset says 0.
+    if (device.copy_ns_per_byte() > 0) device.set_copy_ns_per_byte(1 / bytes_per_ns);
+    double next = device.memory_gb_per_s();  // of the next larger size
+    for (size_t i = series.timed.size() - 1; i-- > 0;) {
+      const double cached_ns = CopyNs(series.timed[i].second, step_ns);
+      if (cached_ns < kLeastCacheNs || !IsTime(cached_ns)) break;
+      const double touched = 2 * static_cast<double>(series.timed[i].first);
+      next = std::max(next, touched / cached_ns);
+      v1::MachineCache* cache = device.add_caches();
+      cache->set_mb(touched / 1e6);
+      cache->set_gb_per_s(next);
+    }
+    std::reverse(device.mutable_caches()->begin(), device.mutable_caches()->end());
     return;
   }
-  const double bytes_per_ns = sum / copies;
-  // A copy reads and writes each byte.
-  device.set_memory_gb_per_s(2 * bytes_per_ns);
-  // Hardware moves the bytes where the preset says 0.
-  if (device.copy_ns_per_byte() > 0) device.set_copy_ns_per_byte(1 / bytes_per_ns);
+  world->add_preset_fields("device.memory_gb_per_s");
+  world->add_preset_fields("device.copy_ns_per_byte");
+}
+
+// Sets the time that the cores of a device need for a byte that they send or receive: the time by
+// which a product is longer while its rows move, behind which they are hidden.
+void SetMovedBytes(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  const Series *alone = nullptr, *moving = nullptr;
+  for (const Series& series : survey.series()) {
+    if (series.timed.empty()) continue;
+    if (series.next.kind == Probe::Kind::kRows) alone = &series;
+    if (series.next.kind == Probe::Kind::kMovingRows) moving = &series;
+  }
+  if (alone != nullptr && moving != nullptr && device.send_ns_per_byte() > 0) {
+    const auto& [rows, times] = moving->timed.back();
+    const auto moved = static_cast<double>(rows * kDepth * SizeOf(moving->next.dtype));
+    const double alone_ns = Slowest(alone->timed.back().second), moving_ns = Slowest(times);
+    // One more multiply, a message sent and one received.
+    const double fixed_ns =
+        (device.multiply_us() + device.step_us() + 2 * device.message_us()) * 1e3;
+    const double byte_ns = (moving_ns - alone_ns - fixed_ns) / moved;
+    if (IsTime(alone_ns) && IsTime(moving_ns) && byte_ns < alone_ns / moved) {
+      device.set_send_ns_per_byte(std::max(byte_ns, kLeastByteNs));
+      device.set_receive_ns_per_byte(std::max(byte_ns, kLeastByteNs));
+      return;
+    }
+  }
+  world->add_preset_fields("device.send_ns_per_byte");
+  world->add_preset_fields("device.receive_ns_per_byte");
 }
 
 }  // namespace
@@ -296,12 +342,12 @@ v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset) {
   Devices devices;
   SetProducts(survey, &world, &devices);
   SetCopies(survey, &world, &devices);
+  SetMovedBytes(survey, &world);
   for (auto& [rank, device] : devices) {
     device.set_rank(rank);
     *world.add_devices() = std::move(device);
   }
-  for (const char* name : {"multiply_us", "step_us", "signal_us", "message_us", "send_ns_per_byte",
-                           "receive_ns_per_byte", "pack_ns_per_byte"})
+  for (const char* name : {"multiply_us", "step_us", "signal_us", "message_us", "pack_ns_per_byte"})
     world.add_preset_fields(absl::StrCat("device.", name));
   for (const Series& series : survey.series())
     if (!series.error.empty())

@@ -249,7 +249,6 @@ std::vector<Open> Chooser::Select() const {
   });
   std::vector<Open> selected;
   std::map<const Family*, int> alike;
-  const int dropped = all.empty() ? 0 : all.front().family->dropped;
   const auto is_serial = [](const Open& one) {
     return one.candidate.recipe.algorithm->arrivals == Arrivals::kContiguous;
   };

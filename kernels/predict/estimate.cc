@@ -160,15 +160,16 @@ std::string RouteEstimate::HiddenText(const Problem& problem) const {
 
 double RouteEstimate::ComputeNs(int chunks, int k_chunks) const {
   if (flops_ == 0) return 0;
-  const DeviceRates& device = platform_.machine.device;
+  const DeviceRates device =
+      RatesWithin(platform_.machine.device, gathered_bytes_ + stationary_bytes_ + made_bytes_);
   const double pieces = contiguous_ ? 1 : static_cast<double>(group_) * chunks * k_chunks;
   // Pieces along M or N read the other operand again; pieces along K read and write all of C.
   const double again = contiguous_ ? 1 : along_k_ ? 1.0 : static_cast<double>(group_) * chunks;
   const double c_again = along_k_ ? pieces : static_cast<double>(k_chunks);
-  const double memory =
-      (gathered_bytes_ + stationary_bytes_ * again + made_bytes_ * c_again) / device.memory;
+  const double bytes = gathered_bytes_ + stationary_bytes_ * again + made_bytes_ * c_again;
+  const double memory = bytes / device.memory;
   const double cores =
-      pieces * (device.multiply_ns + device.step_ns + GemmNs(device, dtype_, flops_ / pieces)) +
+      pieces * (device.step_ns + ProductNs(device, dtype_, flops_ / pieces, bytes / pieces)) +
       packed_bytes_ * device.pack_ns_per_byte;
   return std::max(memory, cores);
 }

@@ -97,6 +97,25 @@ absl::Status CheckWiring(const Machine& machine) {
   return absl::OkStatus();
 }
 
+absl::Status CheckCaches(const DeviceRates& device) {
+  for (size_t i = 0; i < device.caches.size(); ++i) {
+    const CacheRate& one = device.caches[i];
+    const std::string at = absl::StrFormat("device.caches[%d]", i);
+    AGMM_RETURN_IF_ERROR(CheckRate(one.bytes, (at + ".mb").c_str()));
+    AGMM_RETURN_IF_ERROR(CheckRate(one.bytes_per_ns, (at + ".gb_per_s").c_str()));
+    const double next =
+        i + 1 < device.caches.size() ? device.caches[i + 1].bytes_per_ns : device.memory;
+    const bool grows = i == 0 || one.bytes > device.caches[i - 1].bytes;
+    if (grows && one.bytes_per_ns >= next) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s has %g MB and %g GB/s, but caches are in the order of their sizes, and "
+                        "a larger one, or "
+                        "the memory, is not faster; order them, or leave this one out",
+                        at, one.bytes * 1e-6, one.bytes_per_ns));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckGemm(const std::vector<GemmRate>& gemm) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     const GemmRate* smaller = nullptr;
@@ -125,6 +144,26 @@ absl::Status CheckGemm(const std::vector<GemmRate>& gemm) {
 
 }  // namespace
 
+DeviceRates RatesWithin(const DeviceRates& device, double bytes) {
+  DeviceRates rates = device;
+  if (device.caches.empty()) return rates;
+  CacheRate below = device.caches.front(), above = below;
+  for (const CacheRate& cache : device.caches) {
+    above = cache;
+    if (cache.bytes >= bytes) break;
+    below = cache;
+  }
+  if (above.bytes < bytes) above = {below.bytes * kBeyondCaches, device.memory};
+  const double share = above.bytes == below.bytes
+                           ? 0
+                           : std::log(bytes / below.bytes) / std::log(above.bytes / below.bytes);
+  rates.memory = below.bytes_per_ns *
+                 std::pow(above.bytes_per_ns / below.bytes_per_ns, std::clamp(share, 0.0, 1.0));
+  rates.copy_ns_per_byte *= device.memory / rates.memory;
+  rates.pack_ns_per_byte *= device.memory / rates.memory;
+  return rates;
+}
+
 double GemmNs(const DeviceRates& device, DType dtype, double flops) {
   const GemmRate* below = nullptr;
   const GemmRate* above = nullptr;
@@ -142,6 +181,13 @@ double GemmNs(const DeviceRates& device, DType dtype, double flops) {
   const double first = below->flops / below->flops_per_ns;
   const double last = above->flops / above->flops_per_ns;
   return first * std::pow(last / first, at);
+}
+
+double ProductNs(const DeviceRates& device, DType dtype, double flops, double bytes) {
+  const double square = std::pow(flops / 2, 2.0 / 3) * static_cast<double>(SizeOf(dtype));
+  // A copy reads and writes each byte.
+  const double extra_ns = std::max(0.0, bytes - 3 * square) * device.copy_ns_per_byte / 2;
+  return device.multiply_ns + GemmNs(device, dtype, flops) + extra_ns;
 }
 
 double PeakFlopsPerNs(const DeviceRates& device, DType dtype) {
@@ -168,6 +214,7 @@ absl::Status Validate(const Machine& machine) {
   AGMM_RETURN_IF_ERROR(CheckWiring(machine));
   const DeviceRates& device = machine.device;
   AGMM_RETURN_IF_ERROR(CheckRate(device.memory, "device.memory_gb_per_s"));
+  AGMM_RETURN_IF_ERROR(CheckCaches(device));
   for (const auto& [value, name] : {std::pair{device.multiply_ns, "device.multiply_us"},
                                     {device.step_ns, "device.step_us"},
                                     {device.signal_ns, "device.signal_us"},

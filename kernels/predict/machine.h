@@ -49,10 +49,20 @@ struct GemmRate {
   bool operator==(const GemmRate&) const = default;
 };
 
+// The rate of memory while a device touches at most this many bytes, which caches hold.
+struct CacheRate {
+  double bytes = 0;
+  double bytes_per_ns = 0;
+  bool operator==(const CacheRate&) const = default;
+};
+
 // All times are of one device, and all costs of cores are those of its own.
 struct DeviceRates {
   std::vector<GemmRate> gemm;  // by dtype, ascending sizes; at least one for every dtype
-  double memory = 0;           // bytes/ns that it reads or writes
+  double memory = 0;           // bytes/ns that it reads or writes, outside caches
+  // Ascending sizes, rates that do not rise; empty: none. Beyond the largest, the rate falls to
+  // `memory` at kBeyondCaches times its size.
+  std::vector<CacheRate> caches;
   // Fixed costs. A step costs `step_ns` before it starts. A signal costs `signal_ns` until a step
   // of the same device that waits for it can start; from another device, also the latency.
   double multiply_ns = 0, step_ns = 0, signal_ns = 0;
@@ -77,8 +87,18 @@ struct Machine {
   bool operator==(const Machine&) const = default;
 };
 
+inline constexpr double kBeyondCaches = 8;
+
+// Returns the rates of a device that touches `bytes` in an epoch: `memory` is that of the caches if
+// they hold them, and the bytes that cores copy and pack cost less in the same proportion.
+DeviceRates RatesWithin(const DeviceRates& device, double bytes);
 // Returns the time of a product of `flops` operations in ns, without fixed costs.
 double GemmNs(const DeviceRates& device, DType dtype, double flops);
+// Returns the time of the cores for a product that reads and writes `bytes`. Cores that copy bytes
+// also wait for those beyond the traffic of three square matrices of as many operations, which is a
+// part of the measured rates: a thin product reads its large operand for little arithmetic, and a
+// piece along K reads and writes all of C.
+double ProductNs(const DeviceRates& device, DType dtype, double flops, double bytes);
 // Returns the highest of the dtype's rates.
 double PeakFlopsPerNs(const DeviceRates& device, DType dtype);
 

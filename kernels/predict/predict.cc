@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
 #include "kernels/predict/network.h"
+#include "kernels/predict/step_usage.h"
 #include "kernels/schedule/index.h"
 
 namespace agmm {
@@ -24,7 +25,7 @@ absl::StatusOr<int64_t> TimeOf(const Problem& problem, const Platform& platform,
 
 int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& split) {
   if (!HasProduct(problem)) return 0;
-  const DeviceRates& device = platform.machine.device;
+  const DeviceRates device = RatesWithin(platform.machine.device, ResidentBytes(problem));
   const Product& product = TheProduct(problem);
   double most = 0;
   for (const LocalProduct& part : WorkOf(problem, split).parts) {
@@ -37,8 +38,7 @@ int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& 
     }
     const double flops = 2.0 * static_cast<double>(part.m.size()) *
                          static_cast<double>(part.n.size()) * static_cast<double>(part.k.size());
-    const double cores =
-        device.multiply_ns + GemmNs(device, problem.tensors[product.a].dtype, flops);
+    const double cores = ProductNs(device, problem.tensors[product.a].dtype, flops, bytes);
     most = std::max({most, cores, bytes / device.memory});
   }
   return static_cast<int64_t>(most);

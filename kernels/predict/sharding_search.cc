@@ -143,9 +143,8 @@ ShardingSearch::Candidate ShardingSearch::CandidateOf(size_t product, AxisUses u
     candidate.moves_ns += EstimateNs(inflow->second, move);
   }
   const LocalWork work = LocalWorkOf(problem, uses);
-  const double gemm =
-      std::max(device.multiply_ns + GemmNs(device, problem.tensors[kA].dtype, work.flops),
-               work.bytes / device.memory);
+  const double gemm = std::max(ProductNs(device, problem.tensors[kA].dtype, work.flops, work.bytes),
+                               work.bytes / device.memory);
   candidate.estimate_ns = std::max(gemm, candidate.moves_ns);
   for (const Operand operand : {kA, kB, kC}) {
     if (operand != linked_[product]) candidate.shard_bytes += ShardBytesOf(product, operand, uses);

@@ -136,7 +136,7 @@ void Simulator::IndexSteps() {
 }
 
 void Simulator::MakeActivities(const Platform& platform) {
-  StepUsage usage(problem_, platform, &network_);
+  StepUsage usage(problem_, platform, schedule_.workspace_bytes, &network_);
   std::vector<Activity> of_step;
   for (int node = 0; node < order_.nodes(); ++node) {
     first_activity_.push_back(static_cast<int>(activities_.size()));

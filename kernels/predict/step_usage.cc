@@ -23,7 +23,23 @@ double FlopsOf(const Multiply& multiply, const Problem& problem) {
          static_cast<double>(multiply.c.cols.size()) * static_cast<double>(k.size());
 }
 
+// The bytes that a multiply reads and writes. A sum that is not finished stays in f32.
+double TrafficOf(const Multiply& multiply) {
+  Place sum;
+  sum.dtype = DType::kF32;
+  double bytes = BytesOf(multiply.a, multiply.a_place) + BytesOf(multiply.b, multiply.b_place);
+  if (multiply.accumulate) bytes += BytesOf(multiply.c, sum);
+  return bytes + BytesOf(multiply.c, multiply.finish ? multiply.out : sum);
+}
+
 }  // namespace
+
+double ResidentBytes(const Problem& problem) {
+  double bytes = 0;
+  for (const Tensor& tensor : problem.tensors)
+    bytes += static_cast<double>(ShardBytes(problem.mesh, tensor));
+  return bytes;
+}
 
 double BytesOf(const Block& block, const Place& place) {
   if (block.empty()) return 0;
@@ -74,7 +90,7 @@ void StepUsage::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* 
 void StepUsage::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities) {
   Activity& activity = activities->emplace_back();
   const DType dtype = multiply.a_place.dtype;
-  double cores = device_.multiply_ns + GemmNs(device_, dtype, FlopsOf(multiply, problem_));
+  double cores = ProductNs(device_, dtype, FlopsOf(multiply, problem_), TrafficOf(multiply));
   const Place& b = multiply.b_place;
   if (b.buffer == kWorkspace && packed_.emplace(rank, b.offset_bytes).second)
     cores += BytesOf(multiply.b, b) * device_.pack_ns_per_byte;

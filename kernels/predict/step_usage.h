@@ -19,11 +19,18 @@ struct Activity {
   double latency_ns = 0;  // from its end to the arrival
 };
 
+// The bytes of a rank's shards of all operands.
+double ResidentBytes(const Problem& problem);
+
 class StepUsage {
  public:
-  // Keeps references to all of them.
-  StepUsage(const Problem& problem, const Platform& platform, Network* network)
-      : problem_(problem), device_(platform.machine.device), network_(*network) {}
+  // Keeps references to all of them. `workspace_bytes`: of the schedule.
+  StepUsage(const Problem& problem, const Platform& platform, int64_t workspace_bytes,
+            Network* network)
+      : problem_(problem),
+        device_(RatesWithin(platform.machine.device,
+                            ResidentBytes(problem) + static_cast<double>(workspace_bytes))),
+        network_(*network) {}
 
   // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
   // asked for in their order, because the first multiply that reads a block that has arrived also
@@ -41,7 +48,7 @@ class StepUsage {
   void AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity);
 
   const Problem& problem_;
-  const DeviceRates& device_;
+  const DeviceRates device_;
   Network& network_;
   absl::flat_hash_set<std::pair<Rank, int64_t>> packed_;  // offsets in workspaces
 };

@@ -10,7 +10,7 @@
 namespace agmm {
 namespace {
 
-constexpr double kNsPerUs = 1e3, kFlopsPerGflop = 1e9;
+constexpr double kNsPerUs = 1e3, kFlopsPerGflop = 1e9, kBytesPerMb = 1e6;
 
 // Rounds to 1e-6 ns, because us * 1000 does not reach every time in ns.
 double NsOf(double us) { return std::round(us * 1e9) / 1e6; }
@@ -77,6 +77,8 @@ absl::StatusOr<DeviceRates> DeviceOf(const v1::MachineDevice& proto) {
     device.gemm.push_back({*dtype, std::round(gemm.gflop() * kFlopsPerGflop), gemm.gflop_per_s()});
   }
   device.memory = proto.memory_gb_per_s();
+  for (const v1::MachineCache& cache : proto.caches())
+    device.caches.push_back({std::round(cache.mb() * kBytesPerMb), cache.gb_per_s()});
   device.multiply_ns = NsOf(proto.multiply_us());
   device.step_ns = NsOf(proto.step_us());
   device.signal_ns = NsOf(proto.signal_us());
@@ -97,6 +99,11 @@ v1::MachineDevice ToProto(const DeviceRates& device) {
     out->set_gflop_per_s(rate.flops_per_ns);
   }
   proto.set_memory_gb_per_s(device.memory);
+  for (const CacheRate& cache : device.caches) {
+    v1::MachineCache* const out = proto.add_caches();
+    out->set_mb(cache.bytes / kBytesPerMb);
+    out->set_gb_per_s(cache.bytes_per_ns);
+  }
   proto.set_multiply_us(device.multiply_ns / kNsPerUs);
   proto.set_step_us(device.step_ns / kNsPerUs);
   proto.set_signal_us(device.signal_ns / kNsPerUs);

@@ -30,6 +30,62 @@ TEST(GemmNs, GrowsWithTheSize) {
   }
 }
 
+DeviceRates Cached() {
+  DeviceRates device = TwoSizes();
+  device.memory = 20;
+  device.copy_ns_per_byte = 0.1;
+  device.pack_ns_per_byte = 0.2;
+  device.caches = {{1e6, 100}, {8e6, 80}};
+  return device;
+}
+
+TEST(RatesWithin, AreThoseOfTheCachesThatHoldTheBytes) {
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 0).memory, 100);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 1e6).memory, 100);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 8e6).memory, 80);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 64e6).memory, 20);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 1e12).memory, 20);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 8e6).copy_ns_per_byte, 0.1 * 20 / 80);
+  EXPECT_DOUBLE_EQ(RatesWithin(Cached(), 8e6).pack_ns_per_byte, 0.2 * 20 / 80);
+  double last = 1e9;
+  for (double bytes = 1; bytes < 1e10; bytes *= 1.3) {
+    const double rate = RatesWithin(Cached(), bytes).memory;
+    EXPECT_LE(rate, last) << bytes;
+    last = rate;
+  }
+}
+
+TEST(RatesWithin, WithoutCachesAreTheDevices) {
+  DeviceRates device = Cached();
+  device.caches.clear();
+  EXPECT_EQ(RatesWithin(device, 1), device);
+}
+
+TEST(ProductNs, CountsTheTrafficBeyondThatOfSquareMatrices) {
+  DeviceRates device = Cached();
+  device.multiply_ns = 7;
+  const double flops = 2e9, square = 3e6 * 4;  // three matrices of 1000 x 1000 in f32
+  const double arithmetic = 7 + GemmNs(device, DType::kF32, flops);
+  EXPECT_DOUBLE_EQ(ProductNs(device, DType::kF32, flops, square / 2), arithmetic);
+  EXPECT_NEAR(ProductNs(device, DType::kF32, flops, square), arithmetic, 1e-3);
+  // A copy takes 0.1 ns to read and write a byte.
+  EXPECT_NEAR(ProductNs(device, DType::kF32, flops, square + 1e6), arithmetic + 0.05e6, 1e-3);
+  device.copy_ns_per_byte = 0;  // hardware that moves bytes beside the arithmetic
+  EXPECT_DOUBLE_EQ(ProductNs(device, DType::kF32, flops, square + 1e6), arithmetic);
+}
+
+TEST(Machine, RefusesCachesOutOfOrder) {
+  Machine machine;
+  machine.within.rates = machine.staged.rates = machine.between.rates = {1, 2, 0};
+  machine.device = Cached();
+  machine.device.gemm = {{DType::kF32, 1e9, 1}, {DType::kBF16, 1e9, 1}, {DType::kF16, 1e9, 1}};
+  EXPECT_TRUE(Validate(machine).ok()) << Validate(machine);
+  machine.device.caches = {{8e6, 80}, {1e6, 70}};
+  EXPECT_THAT(Validate(machine).message(), testing::HasSubstr("device.caches[1] has 1 MB"));
+  machine.device.caches = {{8e6, 10}};
+  EXPECT_THAT(Validate(machine).message(), testing::HasSubstr("device.caches[0] has 8 MB"));
+}
+
 TEST(Machine, RefusesRatesThatOverflowTimes) {
   Machine machine;
   machine.within.rates = machine.staged.rates = machine.between.rates = {1, 2, 0};

@@ -54,7 +54,7 @@ struct CaseWork {
 CaseWork WorkOfCase(const RandomCase& one, const Simulation& simulation) {
   CaseWork work;
   Network network(one.platform);
-  StepUsage usage(one.plan.problem, one.platform, &network);
+  StepUsage usage(one.plan.problem, one.platform, one.schedule.workspace_bytes, &network);
   std::vector<Activity> activities;
   for (Rank rank = 0; rank < static_cast<Rank>(one.schedule.ranks.size()); ++rank) {
     std::vector<double>& alone = work.alone_ns.emplace_back();

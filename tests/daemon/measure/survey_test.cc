@@ -42,6 +42,8 @@ std::vector<Probe> RunAll(Survey* survey, const std::function<double(const Probe
 double Linear(const Probe& probe, double bytes_per_ns, double flops_per_ns) {
   const double size = static_cast<double>(probe.size);
   if (probe.kind == Kind::kProduct) return 1000 + 2 * size * size * size / flops_per_ns;
+  if (probe.width > 0)
+    return 1000 + 2.0 * kDepth * static_cast<double>(probe.width) * size / flops_per_ns;
   return 50'000 + size / bytes_per_ns;
 }
 
@@ -112,6 +114,41 @@ TEST(Survey, ProductsHaveThreeSizesThatGrow) {
     EXPECT_EQ(series.timed[0].second.size(), 2u);
   }
   EXPECT_EQ(products, 3);
+}
+
+TEST(Survey, ProductsHideTheMovementOfTheirRows) {
+  int sized = 0;
+  for (const double bytes_per_ns : {0.0125, 0.125, 0.5, 1.25, 12.5}) {
+    for (const double flops_per_ns : {20.0, 200.0, 5000.0}) {
+      Survey survey(SiteOf({0, 0, 1}, {0, 0, 0}));
+      RunAll(&survey, [&](const Probe& p) { return Linear(p, bytes_per_ns, flops_per_ns); });
+      std::vector<Probe> rows;
+      for (const Series& series : survey.series()) {
+        if (series.next.width == 0) continue;
+        EXPECT_EQ(series.timed.size(), 1u);
+        rows.push_back(series.next);
+      }
+      if (rows.empty()) continue;
+      ++sized;
+      ASSERT_EQ(rows.size(), 2u);
+      EXPECT_EQ(rows[0].kind, Kind::kRows);
+      EXPECT_EQ(rows[1].kind, Kind::kMovingRows);
+      EXPECT_EQ(rows[1].ranks, (std::vector{0, 2}));
+      EXPECT_EQ(rows[0].width, rows[1].width);
+      // A row is multiplied on both ranks, and half of the rows travel each way.
+      const double product_ns = 2.0 * kDepth * static_cast<double>(rows[1].width) / flops_per_ns;
+      EXPECT_LE(kDepth / bytes_per_ns, 0.55 * product_ns) << bytes_per_ns << " " << flops_per_ns;
+    }
+  }
+  EXPECT_GE(sized, 8);
+}
+
+TEST(Survey, NoProductIsWideEnoughForAVerySlowLink) {
+  Survey survey(SiteOf({0, 1}, {0, 0}));
+  RunAll(&survey, [](const Probe& p) { return Linear(p, 0.001, 5000); });
+  for (const Series& series : survey.series())
+    EXPECT_TRUE(series.next.kind != Kind::kRows && series.next.kind != Kind::kMovingRows);
+  EXPECT_EQ(survey.done(), survey.count());
 }
 
 TEST(Survey, TheNextProbeStaysUntilItIsAnswered) {

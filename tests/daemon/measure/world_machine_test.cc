@@ -40,6 +40,8 @@ struct KnownWorld {
   double signal_ns = 40'000;
   double flops_per_ns = 100;
   double copy_bytes_per_ns = 8;
+  double cache_bytes = 0, cached_bytes_per_ns = 40;  // copies of up to cache_bytes
+  double byte_ns = 0.25;  // of the cores, for each byte that moves while they multiply
 
   double TimeOf(const Probe& probe, int rank) const {
     const double size = static_cast<double>(probe.size);
@@ -49,11 +51,19 @@ struct KnownWorld {
                (size <= kLeastBytes ? 0 : size / bytes_per_ns(probe.ranks[0], probe.ranks[1]));
       case Kind::kBothWays:
         return signal_ns + size / bytes_per_ns(probe.ranks[0], probe.ranks[1]) / both_factor;
-      case Kind::kCopy: return 1000 + size / copy_bytes_per_ns;
+      case Kind::kCopy:
+        return 1000 + size / (size > cache_bytes ? copy_bytes_per_ns : cached_bytes_per_ns);
+      case Kind::kRows: return RowsNs(probe);
+      case Kind::kMovingRows: return RowsNs(probe) + kRowsFixedNs + size * kDepth * 2 * byte_ns;
       case Kind::kProduct: break;
     }
     // The fixed costs of the preset, and every second rank is slower.
     return 2000 + 2 * size * size * size / flops_per_ns * (rank % 2 == 0 ? 1 : 1.5);
+  }
+  // The preset's costs of a multiply and of two messages.
+  static constexpr double kRowsFixedNs = 10'000;
+  double RowsNs(const Probe& probe) const {
+    return 2.0 * kDepth * static_cast<double>(probe.size * probe.width) / flops_per_ns;
   }
 };
 
@@ -164,6 +174,44 @@ TEST(WorldMachine, CopiesGiveTheRateOfMemory) {
   EXPECT_THAT(machine.machine().device().memory_gb_per_s(), DoubleNear(16, 0.1));
   EXPECT_THAT(machine.machine().device().copy_ns_per_byte(), DoubleNear(1.0 / 8, 0.001));
   EXPECT_THAT(machine.devices(0).copy_gb_per_s(), DoubleNear(8, 0.1));
+}
+
+TEST(WorldMachine, SmallerCopiesGiveTheRatesOfCaches) {
+  KnownWorld world;
+  world.cache_bytes = 5e6;
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  const v1::MachineDevice& device = machine.machine().device();
+  EXPECT_THAT(device.memory_gb_per_s(), DoubleNear(16, 0.1));
+  ASSERT_GE(device.caches_size(), 1);
+  EXPECT_THAT(device.caches().rbegin()->mb(), DoubleNear(2 * 4.194304, 1e-6));
+  for (const v1::MachineCache& cache : device.caches())
+    EXPECT_THAT(cache.gb_per_s(), DoubleNear(80, 2)) << cache.ShortDebugString();
+  EXPECT_TRUE(FromProto(machine.machine()).ok()) << FromProto(machine.machine()).status();
+}
+
+TEST(WorldMachine, ProductsWhoseRowsMoveGiveTheCoreTimeOfAByte) {
+  for (const double byte_ns : {0.0, 0.25, 0.7}) {
+    for (const double rate : {0.1, 0.5, 2.0}) {
+      KnownWorld world;
+      world.byte_ns = byte_ns;
+      world.bytes_per_ns = [&](int, int) { return rate; };
+      const v1::WorldMachine machine = MachineFor(NodesOf({0, 0, 1}), world);
+      EXPECT_THAT(machine.machine().device().send_ns_per_byte(), DoubleNear(byte_ns, 0.01)) << rate;
+      EXPECT_THAT(machine.machine().device().receive_ns_per_byte(), DoubleNear(byte_ns, 0.01));
+      EXPECT_THAT(PresetFields(machine), Not(Contains("device.send_ns_per_byte")));
+    }
+  }
+}
+
+// Products as wide as that would take longer than a probe may.
+TEST(WorldMachine, LinksThatNoProductHidesKeepThePresetsCoreTime) {
+  KnownWorld world;
+  world.bytes_per_ns = [](int, int) { return 0.001; };
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  EXPECT_EQ(machine.machine().device().send_ns_per_byte(),
+            PresetFor("cpu").device().send_ns_per_byte());
+  EXPECT_THAT(PresetFields(machine), Contains("device.send_ns_per_byte"));
+  EXPECT_EQ(machine.errors_size(), 0);
 }
 
 TEST(WorldMachine, ACopyWithinACacheIsNotTheRateOfMemory) {
