@@ -32,8 +32,12 @@ constexpr double kLaunchNs = 8e6;
 constexpr int kMaxEpochs = 64;
 // Launches of a probe: the first one packs and connects, and tells how long an epoch takes.
 constexpr int kLaunches = 6;
-// Of products whose times are subtracted from each other.
+// The launches of products whose times are subtracted from each other.
 constexpr int kRowsLaunches = 14;
+// Launches go on up to this number while the middle half of their times spreads by more than the
+// factor, because another program disturbs them.
+constexpr int kMostLaunches = 30;
+constexpr double kMostSpread = 1.2;
 // A probe that hangs ends with an error.
 constexpr absl::Duration kTimeout = absl::Seconds(2);
 // The world is idle for so long before a measurement that was asked for.
@@ -58,6 +62,12 @@ bool IsRows(const Probe& probe) {
 }
 
 int LaunchesOf(const Probe& probe) { return IsRows(probe) ? kRowsLaunches : kLaunches; }
+
+bool IsSteady(std::vector<double> times_ns) {
+  if (times_ns.empty()) return true;
+  std::sort(times_ns.begin(), times_ns.end());
+  return times_ns[times_ns.size() * 3 / 4] <= kMostSpread * times_ns[times_ns.size() / 4];
+}
 
 // Returns the median of a message's times, because links let short bursts through above their
 // sustained rate, and of times that are subtracted from each other. For other probes it returns the
@@ -321,8 +331,7 @@ void Measurer::OnStageOver() {
     case Run::Stage::kPreparing: return TakeMemory();
     case Run::Stage::kPlacing: return Fill();
     case Run::Stage::kFilling: return Launch();
-    case Run::Stage::kRunning:
-      return run_->launches < LaunchesOf(run_->probe) ? Launch() : EndRun();
+    case Run::Stage::kRunning: return HasEnoughLaunches() ? EndRun() : Launch();
   }
 }
 
@@ -377,6 +386,14 @@ void Measurer::Launch() {
   }
   run_->next_epoch += count;
   Await(Run::Stage::kRunning, command);
+}
+
+bool Measurer::HasEnoughLaunches() const {
+  if (run_->launches < LaunchesOf(run_->probe)) return false;
+  if (run_->launches >= kMostLaunches) return true;
+  for (const auto& [rank, epoch_ns] : run_->epoch_ns)
+    if (!IsSteady(epoch_ns)) return false;
+  return true;
 }
 
 void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {

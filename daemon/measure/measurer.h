@@ -120,6 +120,7 @@ class Measurer : public WorldListener {
   void TakeMemory();
   void Fill();
   void Launch();
+  bool HasEnoughLaunches() const;
   void OnLaunchDone(int node, const v1::LaunchDone& done);
   // Ends the probe: releases its plan and memory, keeps its times, and starts the next one.
   void EndRun();

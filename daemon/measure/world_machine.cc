@@ -24,7 +24,7 @@ constexpr int64_t kLeastCopyBytes = 8 << 20;
 constexpr double kLeastCopyNs = 1e6;
 // A faster copy is mostly the fixed cost of its epoch.
 constexpr double kLeastCacheNs = 20e3;
-// Where the cores have time to spare, no figure is smaller than this.
+// The least figure, also if the cores have time to spare.
 constexpr double kLeastByteNs = 1e-3;
 
 using Paths = std::vector<const v1::MeasuredPath*>;
@@ -265,7 +265,6 @@ double CopyNs(const EpochTimes& times, double step_ns) {
 void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
   const double step_ns = device.step_us() * 1e3;
-  device.clear_caches();
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kCopy || series.timed.empty()) continue;
     const auto& [bytes, times] = series.timed.back();
@@ -277,6 +276,7 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) 
     device.set_memory_gb_per_s(2 * bytes_per_ns);
     // Hardware moves the bytes where the preset says 0.
     if (device.copy_ns_per_byte() > 0) device.set_copy_ns_per_byte(1 / bytes_per_ns);
+    device.clear_caches();
     double next = device.memory_gb_per_s();  // of the next larger size
     for (size_t i = series.timed.size() - 1; i-- > 0;) {
       const double cached_ns = CopyNs(series.timed[i].second, step_ns);

@@ -31,6 +31,8 @@ constexpr int kMostAlike = 3;
 // A smaller piece is mostly the cost of its message.
 constexpr int64_t kMinPieceBytes = 4 << 10;
 constexpr int kMostPieces = 32;
+// The K of a piece. A multiply of less depth mostly loads and stores C.
+constexpr int64_t kMinPieceDepth = 64;
 // The most pieces of an operand that a rank gathers. More take long to plan and gain little.
 constexpr int kMostArrivals = 256;
 // The fewest shards for which a bounded workspace has room.
@@ -225,7 +227,8 @@ std::vector<std::pair<int, int>> Chooser::PiecesOf(const Family& family) const {
       {kMostPieces, estimate.shard_bytes() / kMinPieceBytes, kMostArrivals / estimate.group()});
   for (int count = 2; count <= std::min(most, estimate.length()); count *= 2)
     pieces.emplace_back(count, 1);
-  for (int count = 2; estimate.along_k() && count <= most; count *= 2)
+  const int64_t deepest = std::min(most, estimate.depth() / kMinPieceDepth);
+  for (int count = 2; estimate.along_k() && count <= deepest; count *= 2)
     pieces.emplace_back(1, count);
   return pieces;
 }

@@ -121,6 +121,9 @@ void RouteEstimate::AddPhases(const Problem& problem, const Demands& demands,
   const Dim outer = OuterDim(problem, largest.operand);
   for (const Block& block : largest.has)
     length_ = std::max(length_, Along(problem, largest.operand, block, outer).size());
+  if (!along_k_) return;
+  for (const Block& block : largest.has)
+    depth_ = std::max(depth_, Along(problem, largest.operand, block, Dim::kK).size());
 }
 
 void RouteEstimate::AddProduct(const Problem& problem, const Demands& demands) {

@@ -33,6 +33,8 @@ class RouteEstimate {
   // The longest side of an input's shard that can be cut into chunks, in elements; of the result if
   // no input travels.
   int64_t length() const { return length_; }
+  // The same along K.
+  int64_t depth() const { return depth_; }
   int64_t shard_bytes() const { return shard_bytes_; }
   // The shards of the largest input that a rank multiplies.
   int group() const { return group_; }
@@ -64,7 +66,7 @@ class RouteEstimate {
   const Platform& platform_;
   const bool contiguous_;
   Phase inputs_, results_;
-  int64_t length_ = 1, shard_bytes_ = 0;
+  int64_t length_ = 1, depth_ = 1, shard_bytes_ = 0;
   bool along_k_ = false;
   // The rank that computes most.
   double flops_ = 0, gathered_bytes_ = 0, stationary_bytes_ = 0, made_bytes_ = 0, packed_bytes_ = 0;

@@ -118,16 +118,17 @@ class MeasurerTest : public ::testing::Test {
     } else if (command.has_fill_shards()) {
       report.mutable_tensor_filled()->set_tensor_id(command.fill_shards().tensor_id());
     } else if (command.has_launch_job()) {
-      ++launches_;
+      // Each launch runs on two nodes.
+      const double epoch_us = epoch_us_ * (launches_++ / 2 % 2 == 1 ? disturbed_ : 1);
       v1::LaunchDone& done = *report.mutable_launch_done();
       done.set_job_id(command.launch_job().job_id());
       if (!launch_error_.ok()) *done.mutable_error() = ToProto(launch_error_);
       v1::RankReport* rank = done.add_ranks();
       rank->set_rank(node);
       const int count = command.launch_job().epoch_count();
-      for (int i = 0; i < count; ++i) rank->add_epoch_us(epoch_us_);
+      for (int i = 0; i < count; ++i) rank->add_epoch_us(epoch_us);
       rank->set_start_unix_us(1e15);
-      rank->set_epoch_start_unix_us(1e15 + (count - 1) * (epoch_us_ + between_us_));
+      rank->set_epoch_start_unix_us(1e15 + (count - 1) * (epoch_us + between_us_));
     } else {
       return std::nullopt;
     }
@@ -159,7 +160,7 @@ class MeasurerTest : public ::testing::Test {
     return {};
   }
   void AnswerAll() {
-    for (int i = 0; Answer(); ++i) ASSERT_LT(i, 1000);
+    for (int i = 0; Answer(); ++i) ASSERT_LT(i, 3000);
     EXPECT_EQ(Status().state(), State::STATE_IDLE);
   }
   void MeasureAll() {
@@ -191,6 +192,7 @@ class MeasurerTest : public ::testing::Test {
   Placement placement_;
   bool idle_ = true;
   double epoch_us_ = 500, between_us_ = 0;  // an epoch, and the time to the next one
+  double disturbed_ = 1;                    // the factor by which every second launch is slower
   absl::Status launch_error_;
   v1::Machine preset_ = measure::PresetFor("cpu");
   int launches_ = 0, released_ = 0, dropped_ = 0;
@@ -233,8 +235,7 @@ TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
   EXPECT_GT(launches_, 0);
   const int64_t probes = metrics_.counter("measure_probes_total")->value();
   EXPECT_GT(probes, 0);
-  // Each of two ranks; copies have one.
-  EXPECT_GT(released_, probes);
+  EXPECT_EQ(released_, 2 * probes);
   EXPECT_EQ(released_, dropped_);
 }
 
@@ -538,6 +539,22 @@ TEST_F(MeasurerTest, EpochsOfALaunchTakeMillisecondsTogether) {
     Do([&] { measurer_->OnGenerationEnded({}, absl::AbortedError("lost")); });
     Do([&] { measurer_->OnReady(); });
     Take();
+  }
+}
+
+TEST_F(MeasurerTest, LaunchesGoOnWhileTheirTimesSpread) {
+  MeasureAll();
+  const int undisturbed = std::exchange(launches_, 0);
+  for (const auto& [factor, more] : {std::pair(1.1, false), {3.0, true}}) {
+    launches_ = 0;
+    disturbed_ = factor;
+    Do([&] { measurer_->Measure(); });
+    MeasureAll();
+    if (more) {
+      EXPECT_GT(launches_, 2 * undisturbed);
+    } else {
+      EXPECT_EQ(launches_, undisturbed);
+    }
   }
 }
 
