@@ -68,15 +68,6 @@ int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
 
 std::string Text(int64_t ns) { return FormatMicros(static_cast<double>(ns) * 1e-3); }
 
-std::string NameOf(const Problem& problem, const Recipe& recipe, bool with_split) {
-  std::string text = recipe.algorithm->name;
-  if (recipe.chunks > 1) absl::StrAppend(&text, " in ", recipe.chunks, " chunks");
-  if (recipe.k_chunks > 1) absl::StrAppend(&text, " in ", recipe.k_chunks, " chunks along K");
-  if (with_split && HasProduct(problem))
-    absl::StrAppend(&text, ", split ", SplitText(problem, recipe.split));
-  return text;
-}
-
 class Chooser {
  public:
   Chooser(const Problem& problem, const Platform& platform, const PlanOptions& asked,
@@ -300,9 +291,9 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
   const Recipe& taken = best.candidate.recipe;
   if (!best.family->travels)
     return absl::StrCat("nothing has to move; predicted ", Text(best.candidate.time_ns));
-  std::vector<std::string> parts = {absl::StrFormat("auto takes %s: predicted %s",
-                                                    NameOf(problem_, taken, asked_.split.empty()),
-                                                    Text(best.candidate.time_ns))};
+  std::vector<std::string> parts = {absl::StrFormat(
+      "auto takes %s: predicted %s", RecipeText(problem_, taken, asked_.split.empty()),
+      Text(best.candidate.time_ns))};
   std::set<std::string> named = {taken.algorithm->name, "serial"};
   const Open* serial = nullptr;
   bool has_next = false;
@@ -313,21 +304,20 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
     if (!one.candidate.refused.empty()) {
       if (one.candidate.time_ns > 0 && one.candidate.time_ns >= best.candidate.time_ns) continue;
       named.insert(recipe.algorithm->name);
-      parts.push_back(absl::StrCat(NameOf(problem_, recipe, false), " ", one.candidate.refused));
+      parts.push_back(
+          absl::StrCat(RecipeText(problem_, recipe, false), " ", one.candidate.refused));
     } else if (!has_next && one.family->dropped == best.family->dropped &&
                one.candidate.time_ns >= best.candidate.time_ns) {
       has_next = true;
-      parts.push_back(
-          absl::StrCat("next ", NameOf(problem_, recipe, false), " ", Text(one.candidate.time_ns)));
+      parts.push_back(absl::StrCat("next ", RecipeText(problem_, recipe, false), " ",
+                                   Text(one.candidate.time_ns)));
     }
   }
   if (serial != nullptr && taken.algorithm->name != "serial" && serial->candidate.time_ns > 0)
     parts.push_back(absl::StrCat("serial ", Text(serial->candidate.time_ns)));
   if (const std::string hidden = best.family->estimate->HiddenText(problem_); !hidden.empty())
     parts.push_back(hidden);
-  parts.push_back(absl::StrCat(
-      "machine ", platform_.machine.name,
-      platform_.machine.version > 0 ? absl::StrCat(" ", platform_.machine.version) : ""));
+  parts.push_back(LabelOf(platform_.machine));
   return absl::StrJoin(parts, "; ");
 }
 
@@ -405,11 +395,25 @@ absl::StatusOr<Choice> Chooser::Run() {
   return absl::ResourceExhaustedError(absl::StrFormat(
       "no plan of %s is within the limits: %s %s; ask for fewer pieces, gather along a smaller "
       "axis, or use a smaller mesh",
-      ToString(problem_), NameOf(problem_, simulated.front().candidate.recipe, true),
+      ToString(problem_), RecipeText(problem_, simulated.front().candidate.recipe, true),
       simulated.front().candidate.refused));
 }
 
 }  // namespace
+
+std::string RecipeText(const Problem& problem, const Recipe& recipe, bool with_split) {
+  std::string text = recipe.algorithm->name;
+  if (recipe.chunks > 1) absl::StrAppend(&text, " in ", recipe.chunks, " chunks");
+  if (recipe.k_chunks > 1) absl::StrAppend(&text, " in ", recipe.k_chunks, " chunks along K");
+  if (with_split && HasProduct(problem))
+    absl::StrAppend(&text, ", split ", SplitText(problem, recipe.split));
+  return text;
+}
+
+std::string LabelOf(const Machine& machine) {
+  return absl::StrCat("machine ", machine.name,
+                      machine.version > 0 ? absl::StrCat(" ", machine.version) : "");
+}
 
 absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
                               const PlanOptions& asked, const ChooseLimits& limits) {

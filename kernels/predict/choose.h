@@ -47,4 +47,9 @@ struct Choice {
 absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
                               const PlanOptions& asked, const ChooseLimits& limits = {});
 
+// "direct in 4 chunks, split N=x".
+std::string RecipeText(const Problem& problem, const Recipe& recipe, bool with_split);
+// "machine cpu-tcp 7"; without a version for a preset.
+std::string LabelOf(const Machine& machine);
+
 }  // namespace agmm
