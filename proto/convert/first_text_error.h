@@ -11,17 +11,21 @@ namespace agmm {
 
 class FirstTextError : public google::protobuf::io::ErrorCollector {
  public:
-  // `file`: the name of the text in errors.
-  explicit FirstTextError(const std::string& file) : file_(file) {}
+  // `file`: the name of the text in errors. `first_line`: the line of the file, from 0, with which
+  // the text begins.
+  explicit FirstTextError(const std::string& file, int first_line = 0)
+      : file_(file), first_line_(first_line) {}
   void AddError(int line, google::protobuf::io::ColumnNumber column,
                 const std::string& what) override {
-    if (text_.empty()) text_ = absl::StrFormat("%s:%d:%d: %s", file_, line + 1, column + 1, what);
+    if (!text_.empty()) return;
+    text_ = absl::StrFormat("%s:%d:%d: %s", file_, first_line_ + line + 1, column + 1, what);
   }
   // "file:line:column: ..."; empty without an error.
   const std::string& text() const { return text_; }
 
  private:
   const std::string file_;
+  const int first_line_;
   std::string text_;
 };
 

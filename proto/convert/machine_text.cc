@@ -6,7 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
 #include "proto/convert/machine_messages.h"
-#include "proto/convert/preset_texts.h"
+#include "proto/convert/shipped_text.h"
 #include "proto/convert/text_message.h"
 
 namespace agmm {
@@ -30,12 +30,12 @@ std::string MachineText(const Machine& machine) {
 
 std::vector<std::string> PresetNames() {
   std::vector<std::string> names;
-  for (const PresetText& preset : PresetTexts()) names.emplace_back(preset.name);
+  for (const ShippedText& preset : PresetTexts()) names.emplace_back(preset.name);
   return names;
 }
 
 absl::StatusOr<Machine> Preset(const std::string& name) {
-  for (const PresetText& preset : PresetTexts())
+  for (const ShippedText& preset : PresetTexts())
     if (name == preset.name) return MachineFromText(preset.text, name + ".textproto");
   return absl::InvalidArgumentError(
       absl::StrFormat("\"%s\" is not a preset; use one of %s, or the file of another machine", name,
