@@ -16,6 +16,7 @@
 #include "daemon/link/udp_heartbeats.h"
 #include "daemon/measure/measurer.h"
 #include "daemon/measure/preset.h"
+#include "daemon/measure/tuner.h"
 #include "daemon/node/join.h"
 #include "daemon/node/member.h"
 #include "daemon/node/runner.h"
@@ -131,6 +132,7 @@ class WholeDaemon final : public Daemon {
   absl::Status CreateSequencer();
   void OpenJournal();
   absl::Status CreateMeasurer();
+  void CreateTuner();
   absl::Status CreateClient();
   absl::Status Serve();
   absl::Status ServePeers();
@@ -139,8 +141,8 @@ class WholeDaemon final : public Daemon {
   void WatchMemory();
   bool alone() const { return config_.nodes.size() == 1; }
   SequencerParts sequencer_parts() {
-    return {loop_.get(),      sequencer_.get(), &placement_,  catalog_.get(),
-            scheduler_.get(), sessions_.get(),  &call_turns_, measurer_.get()};
+    return {loop_.get(),     sequencer_.get(), &placement_,     catalog_.get(), scheduler_.get(),
+            sessions_.get(), &call_turns_,     measurer_.get(), tuner_.get()};
   }
 
   const Config config_;
@@ -157,18 +159,19 @@ class WholeDaemon final : public Daemon {
   std::unique_ptr<TensorIo> tensor_io_;
   std::unique_ptr<StatusView> view_;
   std::unique_ptr<scheduler::Journal> journal_;  // null: none
-  std::unique_ptr<Sequencer> sequencer_;         // these four and the planners: on node 0 only
+  std::unique_ptr<Sequencer> sequencer_;         // these six and the planners: on node 0 only
   std::unique_ptr<Catalog> catalog_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<Sessions> sessions_;
   std::unique_ptr<Measurer> measurer_;
+  std::unique_ptr<Tuner> tuner_;
   std::unique_ptr<Member> member_;
   // Runs on top of all of the above.
   std::unique_ptr<Loop> loop_ = std::make_unique<Loop>("the daemon's state");
   CallTurns call_turns_{loop_.get()};
   // The scheduler's planners; both post to loop_, and planner_ posts to large_planner_.
   std::unique_ptr<Loop> large_planner_, planner_;
-  std::unique_ptr<Loop> measure_worker_;         // the measurer's, which posts to loop_
+  std::unique_ptr<Loop> measure_worker_;  // the measurer's and the tuner's, which posts to loop_
   std::unique_ptr<HeartbeatThread> heartbeats_;  // these two are null in a world of one node
   std::unique_ptr<UdpHeartbeats> udp_heartbeats_;
   std::shared_ptr<grpc::Channel> channel_;  // these three exist on the other nodes
@@ -335,6 +338,7 @@ absl::Status WholeDaemon::CreateSequencer() {
   sessions_ =
       std::make_unique<Sessions>(sequencer_->node_count(), catalog_.get(), scheduler_.get());
   AGMM_RETURN_IF_ERROR(CreateMeasurer());
+  CreateTuner();
   sequencer_->SetListeners({catalog_.get(), scheduler_.get(), measurer_.get()});
   sequencer_->OnNodeLost([this](int node) { sessions_->OnNodeLost(node); });
   sequencer_->OnReadyChanged([this](bool ready) { server_->SetServing(ready); });
@@ -364,6 +368,16 @@ absl::Status WholeDaemon::CreateMeasurer() {
   parts.transport = "tcp";
   measurer_ = std::make_unique<Measurer>(std::move(parts));
   return absl::OkStatus();
+}
+
+void WholeDaemon::CreateTuner() {
+  Tuner::Parts parts;
+  parts.loop = loop_.get();
+  parts.worker = measure_worker_.get();
+  parts.members = sequencer_.get();
+  parts.machine = [this] { return measurer_->machine(); };
+  parts.folder = MachineFolderPath(config_);
+  tuner_ = std::make_unique<Tuner>(std::move(parts));
 }
 
 void WholeDaemon::OpenJournal() {
@@ -422,10 +436,12 @@ absl::Status WholeDaemon::Serve() {
     services_.push_back(MakeTensorService(sequencer_parts(), calls_));
     services_.push_back(MakeJobService(sequencer_parts()));
     services_.push_back(MakeMachineService(sequencer_parts()));
+    services_.push_back(MakeTuningService(sequencer_parts()));
   } else {
     services_.push_back(MakeRelay("agmm.v1.TensorService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.JobService", client_.get()));
     services_.push_back(MakeRelay("agmm.v1.MachineService", client_.get()));
+    services_.push_back(MakeRelay("agmm.v1.TuningService", client_.get()));
   }
   std::vector<grpc::Service*> services = {cluster_service_.get()};
   for (const auto& service : services_) services.push_back(service.get());
@@ -467,6 +483,7 @@ absl::Status WholeDaemon::ServePeers() {
   peer_services_.push_back(MembersOnly(MakeTensorService(sequencer_parts(), calls_)));
   peer_services_.push_back(MembersOnly(MakeJobService(sequencer_parts())));
   peer_services_.push_back(MembersOnly(MakeMachineService(sequencer_parts())));
+  peer_services_.push_back(MembersOnly(MakeTuningService(sequencer_parts())));
   peer_services_.push_back(MakePeerService(sequencer_parts(), calls_, join));
   std::vector<grpc::Service*> services;
   for (const auto& service : peer_services_) services.push_back(service.get());

@@ -2,18 +2,15 @@
 
 #include <google/protobuf/text_format.h>
 
-#include <cerrno>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/measure/replace_file.h"
 #include "kernels/base/hash.h"
-#include "kernels/base/random.h"
 #include "kernels/base/read_file.h"
 #include "kernels/base/status.h"
 #include "proto/convert/machine_messages.h"
@@ -76,26 +73,9 @@ absl::StatusOr<CheckedWorld> MachineFolder::Load(const std::vector<std::string>&
 }
 
 absl::Status MachineFolder::Save(const v1::WorldMachine& machine) const {
-  const std::string file = FileOf({machine.hardware().begin(), machine.hardware().end()});
   std::string text;
   google::protobuf::TextFormat::PrintToString(machine, &text);
-  std::error_code error;
-  std::filesystem::create_directories(path_, error);
-  // A reader sees the old file or the new one, and two daemons do not mix their texts. Daemons in
-  // containers may have equal process ids.
-  const std::string draft = absl::StrCat(file, ".", RandomHex(kIdBytes));
-  std::ofstream out(draft, std::ios::trunc);
-  out << text;
-  out.close();
-  absl::Status status;
-  if (!out) {
-    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", draft));
-  } else if (std::filesystem::rename(draft, file, error); error) {
-    status = absl::InternalError(absl::StrFormat("cannot rename %s: %s", draft, error.message()));
-  }
-  // No later draft would replace it.
-  if (!status.ok()) std::filesystem::remove(draft, error);
-  return status;
+  return ReplaceFile(FileOf({machine.hardware().begin(), machine.hardware().end()}), text);
 }
 
 }  // namespace agmm::measure

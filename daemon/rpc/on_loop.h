@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "daemon/link/sequencer_calls.h"
 #include "daemon/measure/measurer.h"
+#include "daemon/measure/tuner.h"
 #include "daemon/rpc/call_turns.h"
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/placement.h"
@@ -30,6 +31,7 @@ struct SequencerParts {
   Sessions* sessions = nullptr;
   CallTurns* turns = nullptr;
   Measurer* measurer = nullptr;  // null: nothing is measured
+  Tuner* tuner = nullptr;        // null: no tuned plans are kept
 };
 
 // Returns true if no measurement is in the way of a call that may need devices; else the call goes

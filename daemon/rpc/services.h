@@ -1,7 +1,7 @@
 // The daemon's gRPC services. Each is in the .cc file of its name, together with its streaming
 // calls. A unary method appears in its .proto, in its service, in validate.cc, and in the class
-// that answers it. Members relay the methods of TensorService, JobService and MachineService
-// without knowing them.
+// that answers it. Members relay the methods of TensorService, JobService, MachineService and
+// TuningService without knowing them.
 #pragma once
 
 #include <grpcpp/grpcpp.h>
@@ -34,6 +34,7 @@ std::unique_ptr<grpc::Service> MakeTensorService(const SequencerParts& parts,
                                                  const SequencerCalls& calls);
 std::unique_ptr<grpc::Service> MakeJobService(const SequencerParts& parts);
 std::unique_ptr<grpc::Service> MakeMachineService(const SequencerParts& parts);
+std::unique_ptr<grpc::Service> MakeTuningService(const SequencerParts& parts);
 // The parts that a Join call uses.
 struct JoinParts {
   std::string secret;  // of the world

@@ -13,12 +13,14 @@
 #include "agmm/v1/machine.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
+#include "agmm/v1/tuning.pb.h"
 #include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 #include "proto/convert/blocks.h"
 #include "proto/convert/plan_inputs.h"
+#include "proto/convert/tuning_messages.h"
 #include "proto/limits.h"
 
 namespace agmm {
@@ -425,6 +427,26 @@ absl::Status Validate(const v1::GetMachineRequest&) {
 
 template <>
 absl::Status Validate(const v1::MeasureMachineRequest&) {
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status Validate(const v1::GetTuningRequest&) {
+  return absl::OkStatus();
+}
+
+template <>
+absl::Status Validate(const v1::StoreTuningRequest& request) {
+  AGMM_RETURN_IF_ERROR(CheckBetween("the length of plans", request.plans_size(), 1, kMaxTunedPlans,
+                                    "store more in several calls"));
+  AGMM_RETURN_IF_ERROR(CheckBetween("the length of ranks", request.ranks_size(), 0, kMaxRanks,
+                                    "give those of one mesh"));
+  for (int i = 0; i < request.plans_size(); ++i) {
+    if (const auto plan = FromProto(request.plans(i)); !plan.ok()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("plans[%d].%s", i, plan.status().message()));
+    }
+  }
   return absl::OkStatus();
 }
 

@@ -95,7 +95,7 @@ TEST_F(RpcTest, ReflectionListsTheServices) {
                                    std::string("\x3a\x00", 2));
   for (const char* service :
        {"agmm.v1.ClusterService", "agmm.v1.TensorService", "agmm.v1.ContentService",
-        "agmm.v1.JobService", "agmm.v1.MachineService"})
+        "agmm.v1.JobService", "agmm.v1.MachineService", "agmm.v1.TuningService"})
     EXPECT_THAT(list, HasSubstr(service));
 }
 

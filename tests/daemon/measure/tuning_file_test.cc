@@ -1,0 +1,137 @@
+#include "daemon/measure/tuning_file.h"
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "kernels/schedule/spec.h"
+#include "tests/support/temp_folder.h"
+
+namespace agmm::measure {
+namespace {
+
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::StartsWith;
+
+TunedPlan PlanWithRows(int64_t m) {
+  TunedPlan plan;
+  plan.key.spec = kDefaultSpec;
+  plan.key.dtypes = {DType::kF32, DType::kF32, DType::kF32};
+  plan.key.mesh = "x=2";
+  plan.key.ranks_per_node = {2};
+  plan.key.m = m;
+  plan.key.n = plan.key.k = 64;
+  plan.key.hardware = "cpu";
+  plan.options = {"ring", 1, 1, "N=x"};
+  plan.time_us = 10;
+  plan.date = "2026-11-27";
+  return plan;
+}
+
+class TuningFileTest : public testing::Test {
+ protected:
+  const TempFolder temp_{"tuning"};
+  TuningFile file_{temp_ / "made"};
+};
+
+TEST_F(TuningFileTest, WithoutAFileTheTableIsEmpty) {
+  const auto read = file_.Read();
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_THAT(read->entries, IsEmpty());
+  EXPECT_FALSE(std::filesystem::exists(temp_ / "made"));
+}
+
+TEST_F(TuningFileTest, ReadsWhatWasAdded) {
+  ASSERT_TRUE(file_.Add({PlanWithRows(8)}).ok());
+  const auto added = file_.Add({PlanWithRows(16), PlanWithRows(8)});
+  ASSERT_TRUE(added.ok()) << added.status();
+  EXPECT_EQ(added->entries.size(), 2u);
+  const auto read = TuningFile(temp_ / "made").Read();
+  ASSERT_TRUE(read.ok()) << read.status();
+  ASSERT_EQ(read->entries.size(), 2u);
+  EXPECT_EQ(read->entries[0].plan, PlanWithRows(16));
+  EXPECT_EQ(read->entries[1].plan, PlanWithRows(8));
+}
+
+TEST_F(TuningFileTest, LeavesNoDraft) {
+  ASSERT_TRUE(file_.Add({PlanWithRows(8)}).ok());
+  for (const auto& entry : std::filesystem::directory_iterator(temp_ / "made"))
+    EXPECT_THAT(entry.path().filename(),
+                testing::AnyOf("tuning.textproto", "tuning.textproto.lock"));
+}
+
+TEST_F(TuningFileTest, WithoutAFolderTheTableIsInMemory) {
+  TuningFile memory("");
+  EXPECT_EQ(memory.path(), "");
+  ASSERT_TRUE(memory.Add({PlanWithRows(8)}).ok());
+  EXPECT_EQ(memory.Add({PlanWithRows(16)})->entries.size(), 2u);
+  EXPECT_EQ(memory.Read()->entries.size(), 2u);
+}
+
+// Each daemon reads the file again before it writes.
+TEST_F(TuningFileTest, DaemonsThatShareItLoseNoPlan) {
+  constexpr int kDaemons = 4, kPlans = 16;
+  std::vector<std::thread> daemons;
+  for (int daemon = 0; daemon < kDaemons; ++daemon) {
+    daemons.emplace_back([&, daemon] {
+      TuningFile file(temp_ / "made", absl::Minutes(1));
+      for (int i = 0; i < kPlans; ++i) {
+        const auto added = file.Add({PlanWithRows(1 + daemon * kPlans + i)});
+        EXPECT_TRUE(added.ok()) << added.status();
+      }
+    });
+  }
+  for (std::thread& daemon : daemons) daemon.join();
+  EXPECT_EQ(file_.Read()->entries.size(), size_t{kDaemons * kPlans});
+}
+
+TEST_F(TuningFileTest, AWriteFailsWhileAnotherDaemonHoldsTheLock) {
+  TuningFile file(temp_.path(), absl::ZeroDuration());
+  const std::string lock = temp_ / "tuning.textproto.lock";
+  const int fd = open(lock.c_str(), O_RDWR | O_CREAT, 0600);
+  ASSERT_EQ(flock(fd, LOCK_EX), 0);
+  const absl::Status held = file.Add({PlanWithRows(8)}).status();
+  EXPECT_TRUE(absl::IsUnavailable(held)) << held;
+  EXPECT_THAT(std::string(held.message()), HasSubstr(lock));
+  close(fd);
+  EXPECT_TRUE(file.Add({PlanWithRows(8)}).ok());
+}
+
+TEST_F(TuningFileTest, AFileThatIsTooLargeIsAnErrorAndStaysAsItIs) {
+  const TempFolder folder("tuning");
+  TuningFile file(folder.path());
+  std::ofstream(file.path()) << std::string(kMaxTuningBytes + 1, '\n');
+  EXPECT_TRUE(absl::IsResourceExhausted(file.Read().status()));
+  EXPECT_TRUE(absl::IsResourceExhausted(file.Add({PlanWithRows(8)}).status()));
+  EXPECT_EQ(std::filesystem::file_size(file.path()), static_cast<uint64_t>(kMaxTuningBytes + 1));
+}
+
+TEST_F(TuningFileTest, PlansThatDoNotFitAreAnErrorAndTheFileStaysAsItIs) {
+  const TempFolder folder("tuning");
+  TuningFile file(folder.path());
+  std::ofstream(file.path()) << std::string(kMaxTuningBytes, '\n');
+  const absl::Status full = file.Add({PlanWithRows(8)}).status();
+  EXPECT_TRUE(absl::IsResourceExhausted(full)) << full;
+  EXPECT_THAT(std::string(full.message()), StartsWith(file.path()));
+  EXPECT_EQ(std::filesystem::file_size(file.path()), static_cast<uint64_t>(kMaxTuningBytes));
+}
+
+TEST_F(TuningFileTest, AFolderThatCannotBeMadeIsAnErrorWithItsFile) {
+  std::ofstream(temp_ / "file") << "";
+  TuningFile file(temp_ / "file");
+  EXPECT_THAT(std::string(file.Add({PlanWithRows(8)}).status().message()),
+              HasSubstr(temp_ / "file"));
+}
+
+}  // namespace
+}  // namespace agmm::measure
