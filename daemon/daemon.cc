@@ -333,7 +333,7 @@ absl::Status WholeDaemon::CreateSequencer() {
   scheduler.metrics = &metrics_;
   if (transport_ != nullptr) scheduler.transport = transport_->description();
   // Made below; asked only when jobs are submitted.
-  scheduler.machine = [this] { return measurer_->machine(); };
+  scheduler.basis = [this] { return PlanBasis{measurer_->machine(), tuner_->table()}; };
   scheduler_ = std::make_unique<Scheduler>(scheduler);
   sessions_ =
       std::make_unique<Sessions>(sequencer_->node_count(), catalog_.get(), scheduler_.get());

@@ -13,6 +13,7 @@
 #include "daemon/sequencer/catalog.h"
 #include "daemon/sequencer/members.h"
 #include "kernels/predict/machine.h"
+#include "kernels/predict/tuning.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 
@@ -33,6 +34,9 @@ struct JobSpec {
   PlanOptions options;  // as asked
   // Predicts the times from which open options are chosen; null: they get defaults.
   std::shared_ptr<const Machine> machine;
+  // Consulted before the machine; null: none are.
+  std::shared_ptr<const TuningTable> tuning;
+  std::string hardware;           // of the ranks, to find tuned plans
   int64_t heap_bytes = 0;         // of the rank that has least; no plan can use more
   std::string problem_key;        // the problem and its ranks
   std::string plan_key;           // jobs with the same key share a plan

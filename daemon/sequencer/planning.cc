@@ -1,6 +1,7 @@
 #include "daemon/sequencer/planning.h"
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
 #include "kernels/predict/choose.h"
+#include "kernels/predict/choose_tuned.h"
 #include "kernels/schedule/plan_hash.h"
 #include "kernels/schedule/verify.h"
 
@@ -39,7 +41,7 @@ absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) 
            : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
 }
 
-// Chooses by prediction, within the time that a submitted job may wait for it.
+// Chooses a tuned plan, or by prediction within the time that a submitted job may wait for it.
 absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   const auto begin = std::chrono::steady_clock::now();
   const absl::Duration most = ChoosesLong(job) ? kLongChoice : kShortChoice;
@@ -48,8 +50,13 @@ absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   limits.out_of_time = [&] {
     return absl::FromChrono(std::chrono::steady_clock::now() - begin) > most;
   };
+  const Platform platform = {*job.machine, job.topology, {}};
+  std::optional<Choice> tuned;
+  if (job.tuning != nullptr) {
+    tuned = ChooseTuned(job.problem, platform, job.options, *job.tuning, job.hardware, limits);
+  }
   absl::StatusOr<Choice> choice =
-      Choose(job.problem, {*job.machine, job.topology, {}}, job.options, limits);
+      tuned ? *std::move(tuned) : Choose(job.problem, platform, job.options, limits);
   if (choice.ok()) {
     planned.resolved = {std::move(choice->recipe), std::move(choice->why)};
     planned.predicted_us = static_cast<double>(choice->time_ns) * 1e-3;

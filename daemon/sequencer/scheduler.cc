@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/sequencer/hardware.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -52,7 +53,7 @@ Scheduler::Scheduler(const Parts& parts)
       placement_(parts.placement),
       catalog_(parts.catalog),
       transport_(parts.transport),
-      machine_(parts.machine),
+      basis_(parts.basis),
       workspaces_(parts.placement, parts.metrics),
       plans_(parts.members, &workspaces_, parts.loop, parts.planners, parts.plan_cache_bytes,
              parts.metrics, [this](PreparedPlan* plan) { OnPlan(plan); }),
@@ -187,14 +188,7 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   auto owned = std::make_unique<Job>();
   JobSpec& spec = owned->spec;
   AGMM_ASSIGN_OR_RETURN(spec, Admit(request, *members_, *catalog_, will_be_written));
-  if (machine_ && (spec.machine = machine_()) != nullptr) {
-    // Another machine may have another choice.
-    absl::StrAppend(&spec.plan_key, " machine ", spec.machine->name, " ", spec.machine->version);
-    for (const int rank : spec.problem.mesh.ranks) {
-      const int64_t heap = members_->ranks()[rank].heap_bytes;
-      if (spec.heap_bytes == 0 || heap < spec.heap_bytes) spec.heap_bytes = heap;
-    }
-  }
+  SetBasis(request, &spec);
   PreparedPlan* plan = plans_.Retiring(spec.plan_key) ? nullptr : plans_.Hold(spec);
   owned->plan = plan;
   if (const absl::Status made = MakeResults(ctx, request.session_id(), &spec); !made.ok()) {
@@ -215,6 +209,25 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
   }
   history_.AddEvent(job, v1::Job::STATE_QUEUED, "admitted");
   return job;
+}
+
+void Scheduler::SetBasis(const v1::SubmitJobRequest& request, JobSpec* spec) const {
+  PlanBasis basis = basis_ ? basis_() : PlanBasis();
+  if (basis.machine == nullptr) return;
+  // Another machine, or another table, may have another choice.
+  spec->machine = std::move(basis.machine);
+  absl::StrAppend(&spec->plan_key, " machine ", spec->machine->name, " ", spec->machine->version);
+  const std::vector<int>& ranks = spec->problem.mesh.ranks;
+  for (const int rank : ranks) {
+    const int64_t heap = members_->ranks()[rank].heap_bytes;
+    if (spec->heap_bytes == 0 || heap < spec->heap_bytes) spec->heap_bytes = heap;
+  }
+  // A named algorithm is not chosen.
+  if (basis.tuning == nullptr || request.ignore_tuning() || spec->options.algorithm != "auto")
+    return;
+  spec->tuning = std::move(basis.tuning);
+  spec->hardware = HardwareOf(ranks, members_->ranks());
+  absl::StrAppend(&spec->plan_key, " tuning ", spec->tuning->version());
 }
 
 absl::Status Scheduler::MakeResults(const CallContext& ctx, const std::string& session_id,

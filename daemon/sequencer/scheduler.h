@@ -1,6 +1,8 @@
 // The sequencer's jobs: admission, plans, one launch order, history. Touched on the loop only.
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,12 @@
 
 namespace agmm {
 
+// The machine and the tuned plans by which options are chosen; either may be null.
+struct PlanBasis {
+  std::shared_ptr<const Machine> machine;
+  std::shared_ptr<const TuningTable> tuning;
+};
+
 class Scheduler : public WorldListener {
  public:
   // All must outlive the scheduler, except the loops, which end before it, the planners first.
@@ -38,8 +46,8 @@ class Scheduler : public WorldListener {
     Catalog* catalog = nullptr;
     Metrics* metrics = nullptr;
     std::string transport;  // the transport between nodes, for the jobs' records
-    // The machine by which plans are chosen now; none: open options get defaults.
-    std::function<std::shared_ptr<const Machine>()> machine;
+    // By which plans are chosen now; none: open options get defaults.
+    std::function<PlanBasis()> basis;
     // Time within which a node must report the end of a cancelled launch before the sequencer drops
     // it.
     absl::Duration drain_limit = absl::Seconds(10);
@@ -82,6 +90,8 @@ class Scheduler : public WorldListener {
   absl::Status MakeResults(const CallContext& ctx, const std::string& session_id, JobSpec* spec);
   // Deletes the tensors that were made for the job.
   void DeleteMade(const JobSpec& spec);
+  // Sets the machine and the tuned plans by which the job's options are chosen.
+  void SetBasis(const v1::SubmitJobRequest& request, JobSpec* spec) const;
   void FillRecord(const CallContext& ctx, const v1::SubmitJobRequest& request, Job* job) const;
   void OnPlan(PreparedPlan* plan);
 
@@ -122,7 +132,7 @@ class Scheduler : public WorldListener {
   Placement* const placement_;
   Catalog* const catalog_;
   const std::string transport_;
-  const std::function<std::shared_ptr<const Machine>()> machine_;
+  const std::function<PlanBasis()> basis_;
   WorkspacePool workspaces_;
   PlanCache plans_;
   scheduler::History history_;
