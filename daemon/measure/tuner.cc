@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -36,6 +37,10 @@ absl::StatusOr<std::vector<int>> RanksOf(const v1::StoreTuningRequest& request, 
     if (rank >= 0 && rank < static_cast<int>(world)) continue;
     return absl::InvalidArgumentError(absl::StrFormat(
         "the plans are for rank %d; the world has %d, 0 to %d", rank, world, world - 1));
+  }
+  if (std::set<int>(ranks.begin(), ranks.end()).size() < ranks.size()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("ranks %s has one twice; give each once", FormatRanks(ranks)));
   }
   return ranks;
 }
@@ -88,15 +93,14 @@ Tuner::Tuner(Parts parts)
     : parts_(std::move(parts)), file_(std::make_shared<TuningFile>(parts_.folder)) {
   parts_.worker->Post([this, alive = alive_, loop = parts_.loop, file = file_] {
     absl::StatusOr<TuningText> read = file->Read();
-    std::string wrong;
     if (!read.ok()) {
-      wrong = std::string(read.status().message());
-      read.emplace();
-      read->skipped.push_back(wrong);
-    }
-    if (!read->skipped.empty()) {
-      spdlog::warn("{} of tuned plans cannot be used: {}",
-                   Counted(static_cast<int64_t>(read->skipped.size()), "entry"), read->skipped[0]);
+      const std::string wrong(read.status().message());
+      spdlog::warn("no stored tuned plan is used: {}", wrong);
+      read = TuningText{{}, {wrong}};
+    } else if (!read->skipped.empty()) {
+      spdlog::warn("{} cannot be used; {}",
+                   Counted(static_cast<int64_t>(read->skipped.size()), "stored tuned plan"),
+                   read->skipped[0]);
     }
     auto known = std::make_shared<Known>(KnownOf(*read));
     loop->Post([this, alive, known] {

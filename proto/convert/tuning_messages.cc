@@ -78,17 +78,17 @@ absl::StatusOr<Problem> ProblemOf(const v1::TunedPlan& proto) {
   return problem;
 }
 
-absl::Status CheckRanksPerNode(const v1::TunedPlan& proto, int mesh_size) {
+absl::Status CheckRanksPerNode(const v1::TunedPlan& proto, const Mesh& mesh) {
   int64_t sum = 0;
   for (const int count : proto.ranks_per_node()) {
     if (count < 1)
       return Wrong("ranks_per_node", absl::StrFormat("has %d; give counts from 1 on", count));
     sum += count;
   }
-  if (sum == mesh_size) return absl::OkStatus();
+  if (sum == mesh.size()) return absl::OkStatus();
   return Wrong("ranks_per_node",
                absl::StrFormat("has %d ranks in all, but mesh %s has %d; give those of each node",
-                               sum, proto.mesh(), mesh_size));
+                               sum, mesh.ToString(), mesh.size()));
 }
 
 absl::StatusOr<PlanOptions> OptionsOf(const v1::PlanOptions& proto, const Problem& problem) {
@@ -128,7 +128,7 @@ absl::StatusOr<PlanOptions> OptionsOf(const v1::PlanOptions& proto, const Proble
 absl::StatusOr<TunedPlan> FromProto(const v1::TunedPlan& proto) {
   TunedPlan plan;
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(proto));
-  AGMM_RETURN_IF_ERROR(CheckRanksPerNode(proto, problem.mesh.size()));
+  AGMM_RETURN_IF_ERROR(CheckRanksPerNode(proto, problem.mesh));
   AGMM_RETURN_IF_ERROR(CheckLength("hardware", proto.hardware(), kMaxHardwareBytes));
   AGMM_RETURN_IF_ERROR(CheckFigure("between_gb_per_s", proto.between_gb_per_s(), true));
   AGMM_ASSIGN_OR_RETURN(plan.options, OptionsOf(proto.options(), problem));

@@ -6,6 +6,7 @@
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
+#include "agmm/v1/tuning.pb.h"
 
 namespace agmm {
 
@@ -99,6 +100,26 @@ inline v1::MapTensorRequest Valid() {
   v1::MapTensorRequest request;
   request.mutable_begin()->mutable_tensor()->set_tensor_id(7);
   request.mutable_begin()->set_writable(true);
+  return request;
+}
+
+template <>
+inline v1::StoreTuningRequest Valid() {
+  v1::StoreTuningRequest request;
+  v1::TunedPlan* const plan = request.add_plans();
+  plan->set_spec("A[M_x, K] * B[K, N_x] -> C[M, N_x]");
+  for (int i = 0; i < 3; ++i) plan->add_dtypes(v1::DTYPE_BF16);
+  plan->set_mesh("x=4");
+  for (int i = 0; i < 2; ++i) plan->add_ranks_per_node(2);
+  plan->set_m(1024);
+  plan->set_n(4096);
+  plan->set_k(2048);
+  plan->mutable_options()->set_algorithm("direct");
+  plan->mutable_options()->set_chunk_count(4);
+  plan->mutable_options()->set_k_chunk_count(1);
+  plan->mutable_options()->set_split("N=x");
+  plan->set_time_us(212);
+  plan->set_date("2026-11-27");
   return request;
 }
 

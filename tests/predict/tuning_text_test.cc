@@ -5,14 +5,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
-#include <limits>
+#include <algorithm>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "proto/convert/tuning_messages.h"
+#include "tests/support/seed.h"
 
 namespace agmm::test {
 namespace {
@@ -181,6 +182,34 @@ TEST(TuningText, ATornEntryDoesNotAffectTheOthers) {
     EXPECT_THAT(RowsOf(read), ElementsAre(1024, 7)) << text;
     ASSERT_FALSE(read.skipped.empty()) << text;
     EXPECT_THAT(read.skipped[0], StartsWith(absl::StrCat("t.textproto", error))) << text;
+  }
+}
+
+// Deletes, inserts and replaces some bytes, except for the last one, which ends the line.
+std::string Damaged(std::string text, std::mt19937_64& random) {
+  const absl::string_view kBytes = "{}\"'\\\n #<>[]:,;plans3\x01\xff";
+  const int count = 1 + static_cast<int>(random() % 4);
+  for (int i = 0; i < count && text.size() > 1; ++i) {
+    const size_t at = random() % (text.size() - 1);
+    const size_t kind = random() % 3;
+    if (kind == 0) text.erase(at, std::min(1 + random() % 20, text.size() - 1 - at));
+    if (kind == 1) text.insert(at, 1, kBytes[random() % kBytes.size()]);
+    if (kind == 2) text[at] = kBytes[random() % kBytes.size()];
+  }
+  return text;
+}
+
+TEST(TuningText, ADamagedEntryNeverAffectsTheOthers) {
+  std::mt19937_64 random(TestSeed());
+  const std::string last = EntryWith("m: 1024", "m: 7");
+  for (int i = 0; i < 2000; ++i) {
+    const std::string damaged = Damaged(kEntry, random);
+    const TuningText read = Read(absl::StrCat(kEntry, damaged, last));
+    ASSERT_GE(read.entries.size(), 2u) << damaged;
+    EXPECT_EQ(read.entries.front().begin, 0u);
+    EXPECT_EQ(read.entries.back().plan.key.m, 7) << damaged;
+    EXPECT_EQ(read.entries.back().begin, sizeof(kEntry) - 1 + damaged.size()) << damaged;
+    EXPECT_TRUE(read.entries.size() == 3 || !read.skipped.empty()) << damaged;
   }
 }
 

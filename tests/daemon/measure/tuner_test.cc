@@ -209,9 +209,18 @@ TEST_F(TunerTest, ACorruptEntryIsSkippedWithItsPlace) {
   EXPECT_EQ(status->plans_size(), 1);
   const std::string place = file() + ":";
   EXPECT_THAT(status->skipped(), ElementsAre(AllOf(StartsWith(place), HasSubstr(":6: "))));
-  EXPECT_THAT(logged.text(), HasSubstr("warning: 1 entry of tuned plans cannot be used: " + place));
+  EXPECT_THAT(logged.text(), HasSubstr("warning: 1 stored tuned plan cannot be used; " + place));
   // It stays until someone corrects it.
   EXPECT_THAT(Store(RequestOf(PlanOf(16)))->skipped(), ElementsAre(StartsWith(place)));
+}
+
+TEST_F(TunerTest, AFileThatCannotBeReadIsNamed) {
+  std::filesystem::create_directories(file());
+  const Logged logged;
+  Make();
+  EXPECT_THAT(Get()->skipped(), ElementsAre(HasSubstr(file())));
+  EXPECT_THAT(logged.text(), HasSubstr("warning: no stored tuned plan is used: "));
+  EXPECT_EQ(Table(), nullptr);
 }
 
 TEST_F(TunerTest, WorldsThatShareAFolderKeepEachOthersPlans) {
@@ -231,16 +240,19 @@ TEST_F(TunerTest, ABadRequestNamesTheFieldAndStoresNothing) {
   v1::StoreTuningRequest wrong_nodes = RequestOf(PlanOf(8));
   wrong_nodes.mutable_plans(0)->clear_ranks_per_node();
   wrong_nodes.mutable_plans(0)->add_ranks_per_node(2);
-  v1::StoreTuningRequest too_few = RequestOf(PlanOf(8)), no_rank = too_few, not_there = too_few;
+  v1::StoreTuningRequest too_few = RequestOf(PlanOf(8)), no_rank = too_few, not_there = too_few,
+                         twice = too_few;
   too_few.add_ranks(1);
   for (const int rank : {0, 3}) no_rank.add_ranks(rank);
   for (const int rank : {0, -1}) not_there.add_ranks(rank);
+  for (const int rank : {1, 1}) twice.add_ranks(rank);
   for (const auto& [request, error] :
        {std::pair(wrong_plan, "plans[1]: m is -1"),
         {wrong_nodes, "plans[0]: ranks_per_node is 2, but ranks 0-1 are 1, 1 on their nodes"},
         {too_few, "ranks has 1 entries, but mesh x=2 of plans[0] has 2"},
         {no_rank, "the plans are for rank 3; the world has 3, 0 to 2"},
-        {not_there, "the plans are for rank -1"}}) {
+        {not_there, "the plans are for rank -1"},
+        {twice, "ranks 1,1 has one twice"}}) {
     const absl::Status status = Store(request).status();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
     EXPECT_THAT(std::string(status.message()), StartsWith(error));

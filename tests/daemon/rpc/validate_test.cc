@@ -304,6 +304,31 @@ TEST(Validate, AReadBeginsInATensor) {
   Refused<Read>([](Read& r) { r.clear_tensor(); }, "tensor");
 }
 
+TEST(Validate, TunedPlansAreConcreteAndFitTheirProblem) {
+  using Store = v1::StoreTuningRequest;
+  Refused<Store>([](Store& r) { r.clear_plans(); }, "the length of plans is 0, outside [1, 4096]");
+  Refused<Store>(
+      [](Store& r) {
+        for (int i = 0; i < 4096; ++i) *r.add_plans() = r.plans(0);
+      },
+      "the length of plans is 4097");
+  Refused<Store>(
+      [](Store& r) {
+        for (int i = 0; i < 4097; ++i) r.add_ranks(i);
+      },
+      "the length of ranks is 4097");
+  Refused<Store>(
+      [](Store& r) {
+        *r.add_plans() = r.plans(0);
+        r.mutable_plans(1)->mutable_options()->clear_split();
+      },
+      "plans[1].options.split is open");
+  Refused<Store>([](Store& r) { r.mutable_plans(0)->set_spec("A[M_x, K] * B[L, N_x] -> C[M, N]"); },
+                 "plans[0].spec is wrong: ");
+  // The sequencer sets it.
+  Accepted<Store>([](Store& r) { r.mutable_plans(0)->clear_hardware(); });
+}
+
 TEST(Convert, AnAxisNameThatHoldsAxesIsRefused) {
   v1::Mesh mesh = ValidMesh();
   mesh.mutable_axes(0)->set_name("a=1,b");

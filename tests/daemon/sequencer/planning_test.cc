@@ -103,6 +103,30 @@ TEST(Planning, ChoosesWithinTheHeap) {
   EXPECT_EQ(planned.options.workspace_shards, 2) << planned.resolved.why;
 }
 
+TEST(Planning, RunsATunedPlanUnlessItDoesNotFit) {
+  JobSpec job = Job128({});
+  job.problem =
+      ParseProblem(kDefaultSpec, ParseMesh("x=4").value(), {256, 256, 256}, DType::kF32).value();
+  job.topology = UniformTopology(4, 4).value();
+  job.machine = std::make_shared<const Machine>(SmallMachine());
+  job.hardware = "cpu";
+  TunedPlan tuned;
+  tuned.key = TuningKeyOf(job.problem, job.topology, *job.machine, job.hardware);
+  tuned.options = {"ring", 3, 1, "N=x"};
+  tuned.time_us = 212;
+  job.tuning = std::make_shared<const TuningTable>(std::vector{tuned}, 1);
+  Planned planned = BeginPlan(job);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_EQ(planned.options, tuned.options);
+  EXPECT_THAT(planned.resolved.why, HasSubstr("tuned: ring in 3 chunks"));
+  EXPECT_GT(planned.predicted_us, 0);
+  job.heap_bytes = 150 << 10;
+  planned = BeginPlan(job);
+  ASSERT_TRUE(planned.status.ok()) << planned.status;
+  EXPECT_THAT(planned.resolved.why, HasSubstr("auto takes"));
+  EXPECT_EQ(planned.options.workspace_shards, 2) << planned.resolved.why;
+}
+
 TEST(Planning, WithoutMemoryNamesThePlan) {
   const JobSpec job = Job128({"ring", 1, 1, "N=x"});
   Planned planned = BeginPlan(job);
