@@ -51,10 +51,13 @@ TEST(TuningTable, FindsTheFirstOfEqualPlans) {
 
 TEST(TuningTable, FindsTheNearestShapeByLogarithms) {
   // 100 differs from 128 by a factor of 1.28 in each of three dimensions, 200 by 1.56 in one.
-  const TuningTable table({PlanOf(KeyOf(100, 100, 100)), PlanOf(KeyOf(128, 200, 128))});
-  const TuningTable::Match match = table.Find(KeyOf(128, 128, 128));
-  EXPECT_EQ(match.plan, &table.plans()[1]);
-  EXPECT_FALSE(match.exact);
+  const TunedPlan far = PlanOf(KeyOf(100, 100, 100)), near = PlanOf(KeyOf(128, 200, 128));
+  for (const TuningTable& table : {TuningTable({far, near}), TuningTable({near, far})}) {
+    const TuningTable::Match match = table.Find(KeyOf(128, 128, 128));
+    ASSERT_NE(match.plan, nullptr);
+    EXPECT_EQ(*match.plan, near);
+    EXPECT_FALSE(match.exact);
+  }
 }
 
 TEST(TuningTable, NearIsAFactorOfTwoInEachDimension) {
