@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "kernels/predict/choose.h"
@@ -90,6 +91,18 @@ class Choosing : public testing::Test {
   int64_t Least(const Choice& choice) const {
     return LeastBetweenNodes(problem_, platform_.topology, choice.recipe.split);
   }
+  // The numbers of pieces, along M and along N, in which rank 0 sends its part of the result to
+  // another node.
+  std::pair<size_t, size_t> CutsOfTheResult() const {
+    std::set<std::pair<int64_t, int64_t>> rows, columns;
+    for (const Step& step : schedule_.ranks[0]) {
+      const auto* const transfer = std::get_if<Transfer>(&step.op);
+      if (transfer == nullptr || !problem_.Writes(transfer->block.operand)) continue;
+      rows.emplace(transfer->block.rows.begin, transfer->block.rows.end);
+      columns.emplace(transfer->block.cols.begin, transfer->block.cols.end);
+    }
+    return {rows.size(), columns.size()};
+  }
   int64_t StepCount() const {
     int64_t steps = 0;
     for (const std::vector<Step>& of_rank : schedule_.ranks)
@@ -121,6 +134,21 @@ TEST_F(Choosing, CrossesNodesWithTheFewestBytesWhenTheResultIsResharded) {
 TEST_F(Choosing, LetsAllRanksOfANodeSendToTheOther) {
   Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=16", {8192, 8192, 4096}, 2});
   EXPECT_LE(MostSentByARank(), int64_t{12} << 20) << "a ring sent 180 MiB through one rank";
+}
+
+// Pieces along both dimensions would need a multiply and a message for each pair of them.
+TEST_F(Choosing, SendsTheResultInPiecesAlongOneDimension) {
+  machine_.between.rates = {0.25, 0.5, 50000};
+  std::set<bool> cut_rows;
+  for (const agmm::Shape& shape : {agmm::Shape{4096, 2048, 4096}, agmm::Shape{2048, 4096, 4096}}) {
+    const Choice choice = Of({"A[M_x, K] * B[K, N_x] -> C[M, N]", "x=2", shape, 2});
+    ASSERT_GT(choice.recipe.chunks, 1) << choice.why;
+    const auto [rows, columns] = CutsOfTheResult();
+    EXPECT_EQ(std::min(rows, columns), 1u) << choice.why;
+    EXPECT_EQ(std::max(rows, columns), choice.recipe.chunks) << choice.why;
+    cut_rows.insert(rows > 1);
+  }
+  EXPECT_EQ(cut_rows.size(), 2u) << "rows if A is larger and arrives in them, and columns if B is";
 }
 
 TEST_F(Choosing, MakesFewMultipliesWhenTwoInputsMove) {
