@@ -10,6 +10,14 @@
 #include "kernels/schedule/plan_hash.h"
 
 namespace agmm {
+namespace {
+
+void DropSteps(SimulatedPlan* plan) {
+  plan->schedule = {};
+  plan->simulation.steps = {};
+}
+
+}  // namespace
 
 absl::StatusOr<References> PlanSimulator::ReferencesFor(const Split& split) {
   const std::string name = SplitText(problem_, split);
@@ -51,8 +59,7 @@ absl::StatusOr<SimulatedPlans> PlanSimulator::SimulateAll(
   SimulatedPlans all;
   std::optional<SimulatedPlan> best;  // the only one with its steps, because they are large
   const auto keep = [&](SimulatedPlan plan) {
-    plan.schedule = {};
-    plan.simulation.steps = {};
+    DropSteps(&plan);
     all.plans.push_back(std::move(plan));
   };
   absl::Status first_refusal;
@@ -74,6 +81,12 @@ absl::StatusOr<SimulatedPlans> PlanSimulator::SimulateAll(
     }
   }
   if (!best) return Annotate(first_refusal, "no algorithm can plan this");
+  progress("auto");
+  options.algorithm = "auto";
+  if (absl::StatusOr<Choice> choice = Choose(problem_, platform_, options); choice.ok()) {
+    AGMM_ASSIGN_OR_RETURN(all.taken, SimulateRecipe(choice->recipe, std::move(choice->why)));
+    DropSteps(&*all.taken);
+  }
   all.plans.insert(all.plans.begin(), *std::move(best));
   absl::c_stable_sort(all.plans, [](const SimulatedPlan& x, const SimulatedPlan& y) {
     return x.prediction.time_ns < y.prediction.time_ns;

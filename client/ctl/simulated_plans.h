@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,10 @@ struct RefusedPlan {
 
 struct SimulatedPlans {
   std::vector<SimulatedPlan> plans;  // fastest first; all but the first without steps
+  // The one that daemons take, without steps; none if they refuse all. It need not be the first:
+  // with `auto`, fewer plans of each algorithm compete, and of plans that take about as long the
+  // one with the fewest steps is taken.
+  std::optional<SimulatedPlan> taken;
   std::vector<RefusedPlan> refused;
 };
 
@@ -46,8 +51,8 @@ class PlanSimulator {
   absl::StatusOr<SimulatedPlan> Simulate(const PlanOptions& options);
 
   // Simulates every algorithm with the other options of `options`. Algorithms that refuse them, and
-  // plans that daemons refuse, are left out. `progress` is called before each of them. Errors: that
-  // of the first algorithm if none is left.
+  // plans that daemons refuse, are left out. `progress` is called before each of them, and before
+  // the choice among them. Errors: that of the first algorithm if none is left.
   absl::StatusOr<SimulatedPlans> SimulateAll(
       PlanOptions options, const std::function<void(const std::string& algorithm)>& progress);
 

@@ -1,6 +1,7 @@
 #include "client/ctl/simulation_json.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "client/ctl/plan_json.h"
 #include "kernels/base/hash.h"
@@ -56,6 +57,15 @@ Json PlanOf(const SimulatedPlan& plan) {
           {"chain", ChainJson(plan.simulation.chain)}};
 }
 
+Json TakenJson(const std::optional<SimulatedPlan>& taken) {
+  if (!taken.has_value()) return nullptr;
+  return {{"algorithm", taken->algorithm},
+          {"options", OptionsJson(taken->options)},
+          {"why", NullIfEmpty(taken->why)},
+          {"hash", HashHex(taken->hash)},
+          {"time_ns", taken->prediction.time_ns}};
+}
+
 Json TorusJson(const Torus& torus) {
   if (torus.axes.empty()) return nullptr;
   Json axes = Json::array();
@@ -77,6 +87,7 @@ Json SimulationJson(const Problem& problem, const Platform& platform, const Simu
           {"problem", ProblemJson(problem)},
           {"topology", {{"node_of_rank", platform.topology.node_of_rank}}},
           {"torus", TorusJson(platform.torus)},
+          {"taken", TakenJson(all.taken)},
           {"plans", plans},
           {"refused", refused}};
 }

@@ -9,6 +9,7 @@ namespace agmm {
 // {"schema": "agmm.simulation.v1", "machine": {"name", "version"}, "problem": as in a plan,
 //  "topology": {"node_of_rank"},
 //  "torus": null or {"axes": [{"name", "size", "wraps"}], "coordinates": [[of each rank]]},
+//  "taken": null or {"algorithm", "options", "why", "hash", "time_ns"}, the plan that daemons take,
 //  "plans": [{"algorithm", "options", "why", "refused_by_daemons": as in a plan, "hash", "steps",
 //             "time_ns", "gemm_ns", "comm_ns", "bound_ns", "unfused_ns", "overlap": R,
 //             "efficiency": E, "speedup", "limit",

@@ -154,6 +154,7 @@ std::string ComparisonText(const Problem& problem, const Platform& platform,
   Fields fields = PlatformFields(platform);
   if (shared.split) AddSplit(problem, best, &fields);
   if (shared.references) AddReferences(best.prediction.references, &fields);
+  if (all.taken.has_value()) fields.Add("choice", all.taken->why);
   Fields left_out;
   for (const RefusedPlan& one : all.refused) left_out.Add(one.algorithm, one.why);
   std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString(), "\n",

@@ -47,8 +47,22 @@ absl::StatusOr<v1::MachineStatus> AwaitMeasurement(Connection* connection, absl:
   return status;
 }
 
-absl::Status SaveMachine(const v1::WorldMachine& world, const std::string& path) {
-  AGMM_ASSIGN_OR_RETURN(const Machine machine, FromProto(world.machine()));
+// Sets the devices of a node and their smallest heap, on which the choices of daemons depend, too.
+void SetDevices(const v1::GetStatusResponse& status, Machine* machine) {
+  for (const v1::NodeStatus& node : status.nodes()) {
+    machine->devices_per_node = std::max(machine->devices_per_node, node.devices_size());
+    for (const v1::DeviceStatus& device : node.devices()) {
+      const int64_t heap = device.heap_bytes();
+      if (machine->heap_bytes == 0 || heap < machine->heap_bytes) machine->heap_bytes = heap;
+    }
+  }
+}
+
+absl::Status SaveMachine(const v1::WorldMachine& world, Connection* connection,
+                         const std::string& path) {
+  AGMM_ASSIGN_OR_RETURN(Machine machine, FromProto(world.machine()));
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
+  SetDevices(status, &machine);
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Create(path));
   AGMM_RETURN_IF_ERROR(file->Write(MachineText(machine)));
   return file->Commit();
@@ -60,7 +74,8 @@ absl::Status RunTopo(const TopoFlags& flags, const Options& options, Connection*
   AGMM_ASSIGN_OR_RETURN(const v1::MachineStatus status, flags.measure
                                                             ? AwaitMeasurement(connection, timeout)
                                                             : connection->GetMachine());
-  if (!flags.save.empty()) AGMM_RETURN_IF_ERROR(SaveMachine(status.world(), flags.save));
+  if (!flags.save.empty())
+    AGMM_RETURN_IF_ERROR(SaveMachine(status.world(), connection, flags.save));
   PrintResult(options, ToJson(status), TopoText(status, absl::Now()), flags.save);
   return absl::OkStatus();
 }

@@ -420,7 +420,10 @@ absl::StatusOr<Choice> Choose(const Problem& problem, const Platform& platform,
   AGMM_RETURN_IF_ERROR(CheckTopology(problem, platform.topology));
   AGMM_RETURN_IF_ERROR(CheckPlaces(platform));
   AGMM_RETURN_IF_ERROR(CheckOptions(problem, asked));
-  return Chooser(problem, platform, asked, limits).Run();
+  ChooseLimits within = limits;
+  if (const int64_t heap = platform.machine.heap_bytes; heap > 0)
+    within.workspace_bytes = std::min(within.workspace_bytes, heap);
+  return Chooser(problem, platform, asked, within).Run();
 }
 
 }  // namespace agmm

@@ -208,6 +208,10 @@ absl::Status Validate(const Machine& machine) {
         "wrap_multiple is %d, but a multiple is above 0; give 0 if no axis wraps around",
         machine.wrap_multiple));
   }
+  if (machine.heap_bytes < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "heap_bytes is %d, but a heap is above 0; give 0 if it is unknown", machine.heap_bytes));
+  }
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.within, "within"));
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.staged, "staged"));
   AGMM_RETURN_IF_ERROR(CheckLinks(machine.between, "between"));

@@ -84,6 +84,8 @@ struct Machine {
   // nodes. On a torus, `within` alone counts: each device has links of its own, whatever its node.
   Links within, staged, between;
   DeviceRates device;
+  // The heap of the device that has the least. No plan has a larger workspace. 0: unknown.
+  int64_t heap_bytes = 0;
   bool operator==(const Machine&) const = default;
 };
 

@@ -132,6 +132,7 @@ absl::StatusOr<Machine> FromProto(const v1::Machine& proto) {
     AGMM_ASSIGN_OR_RETURN(machine.between, LinksOf(proto.between(), "between"));
   }
   AGMM_ASSIGN_OR_RETURN(machine.device, DeviceOf(proto.device()));
+  machine.heap_bytes = proto.heap_bytes();
   AGMM_RETURN_IF_ERROR(Validate(machine));
   return machine;
 }
@@ -147,6 +148,7 @@ v1::Machine ToProto(const Machine& machine) {
   if (machine.within.wiring != Wiring::kTorus || !(machine.between == machine.within))
     *proto.mutable_between() = ToProto(machine.between);
   *proto.mutable_device() = ToProto(machine.device);
+  proto.set_heap_bytes(machine.heap_bytes);
   return proto;
 }
 

@@ -11,6 +11,7 @@
 #include "client/ctl/simulation_trace.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/predict/choose.h"
 #include "kernels/schedule/spec.h"
 #include "tests/golden/golden.h"
 
@@ -20,6 +21,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAreArray;
 
 // Devices of 100 flops/ns behind ports of 1 byte/ns, one on each node.
 Machine SomeMachine() {
@@ -66,6 +68,7 @@ struct Small {
 TEST(SimulationJson, OfAPlanMatchesTheGoldenFile) {
   Small small;
   SimulatedPlans all;
+  all.taken = small.plan;
   all.plans.push_back(small.plan);
   all.refused.push_back({"peer", "reads from the memory of one node"});
   ExpectGolden("json/simulation.json",
@@ -177,10 +180,9 @@ struct Question {
 TEST(PlanSimulator, ComparesEveryAlgorithmAndSaysWhyOneIsLeftOut) {
   Question question;
   const SimulatedPlans all = *question.Compare();
-  std::vector<std::string> names = {"auto"};
-  names.insert(names.end(), question.announced.begin(), question.announced.end());
-  EXPECT_EQ(names, AlgorithmNames());
-  EXPECT_EQ(all.plans.size() + all.refused.size(), question.announced.size());
+  EXPECT_THAT(question.announced, UnorderedElementsAreArray(AlgorithmNames()));
+  EXPECT_EQ(question.announced.back(), "auto");
+  EXPECT_EQ(all.plans.size() + all.refused.size() + 1, question.announced.size());
   ASSERT_EQ(all.refused.size(), 1);
   EXPECT_EQ(all.refused[0].algorithm, "peer");
   EXPECT_THAT(all.refused[0].why, HasSubstr("reads from the memory of one node"));
@@ -198,6 +200,30 @@ TEST(PlanSimulator, TheFastestPlanAloneKeepsItsSteps) {
     EXPECT_TRUE(all.plans[i].simulation.steps.empty());
     EXPECT_FALSE(all.plans[i].simulation.resources.empty());
   }
+}
+
+TEST(PlanSimulator, NamesTheChoiceOfDaemons) {
+  Question question;
+  const Choice choice = *Choose(question.problem, question.platform, {});
+  const SimulatedPlans all = *question.Compare();
+  ASSERT_TRUE(all.taken.has_value());
+  EXPECT_EQ(all.taken->options, OptionsOf(question.problem, choice.recipe));
+  EXPECT_EQ(all.taken->prediction.time_ns, choice.time_ns);
+  EXPECT_EQ(all.taken->why, choice.why);
+  EXPECT_TRUE(all.taken->schedule.ranks.empty());
+  const std::string text = ComparisonText(question.problem, question.platform, all);
+  EXPECT_THAT(text, HasSubstr("auto takes " + choice.recipe.algorithm->name));
+  EXPECT_EQ(SimulationJson(question.problem, question.platform, all)["taken"]["why"], choice.why);
+}
+
+TEST(PlanSimulator, KeepsWithinTheHeapOfTheMachine) {
+  Question question(kDefaultSpec, 8);
+  const PlanOptions ring = {.algorithm = "ring"};
+  const SimulatedPlan free = *PlanSimulator(question.problem, question.platform).Simulate(ring);
+  question.platform.machine.heap_bytes = free.schedule.workspace_bytes - 1;
+  const SimulatedPlan bound = *PlanSimulator(question.problem, question.platform).Simulate(ring);
+  EXPECT_LT(bound.schedule.workspace_bytes, free.schedule.workspace_bytes);
+  EXPECT_EQ(bound.options.workspace_shards, 2) << bound.why;
 }
 
 TEST(PlanSimulator, AProductThatMovesNothingHasOnePlan) {

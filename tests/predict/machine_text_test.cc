@@ -98,6 +98,7 @@ Machine RandomMachine(std::mt19937_64& random) {
   const auto time_ns = [&] { return std::round(number(1e15)) / 1e6; };
   Machine machine{.name = "random \"\n\x01", .version = 7, .devices_per_node = 3};
   machine.wrap_multiple = 4;
+  machine.heap_bytes = static_cast<int64_t>(number(1e15));
   for (Links* links : {&machine.within, &machine.staged, &machine.between}) {
     const double rate = number(1e3);
     links->wiring = random() % 2 == 0 ? Wiring::kSwitch : Wiring::kPairwise;
@@ -175,6 +176,8 @@ TEST(MachineText, PointsAtNumbersThatAreWrong) {
               StartsWith("small.textproto:1:1: devices_per_node is -1, but"));
   EXPECT_THAT(Refusal(Changed("name", "wrap_multiple: -1 name")),
               StartsWith("small.textproto:1:1: wrap_multiple is -1, but"));
+  EXPECT_THAT(Refusal(Changed("name", "heap_bytes: -1 name")),
+              StartsWith("small.textproto:1:1: heap_bytes is -1, but"));
   EXPECT_THAT(Refusal(Changed("latency_us: 2.5", "pairs { to_node: 1 one_way_gb_per_s: 1 }")),
               StartsWith("small.textproto:2:46: within.pairs[0] is between devices of a node"));
 }

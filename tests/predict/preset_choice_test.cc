@@ -21,8 +21,8 @@ Platform TwoByTwo(double bytes_per_ns) {
   return platform;
 }
 
-// At 1 Gbit/s. A shard of A has 8 MiB and crosses the link once, so 16 MiB go each way, in 134 ms. A
-// plain ring sends three shards from one node to the other, in 201 ms. Products take 80 ms.
+// At 1 Gbit/s. A shard of A has 8 MiB and crosses the link once, so 16 MiB go each way, in 134 ms.
+// A plain ring sends three shards from one node to the other, in 201 ms. Products take 80 ms.
 TEST(PresetChoice, OfTwoDevicesANodeOnASlowLinkIsHierarchical) {
   constexpr double kBytesPerNs = 0.125;
   const Problem problem = ParseProblem("A[M_x, K] * B[K, N_x] -> C[M, N_x]",
