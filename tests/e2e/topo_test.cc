@@ -137,6 +137,19 @@ TEST_F(Topo, WorldsThatShareAFolderKeepTheirOwnMachines) {
   EXPECT_EQ(AwaitMachine(), mine);
 }
 
+TEST_F(Topo, ChangedHardwareIsMeasuredAgain) {
+  AwaitMachine();
+  const std::string before = FileOfMachine();
+  for (int node : {0, 1}) world_.Kill(node);
+  World changed(MeasuredIn(SharedFolder(), 2));
+  ASSERT_NO_FATAL_FAILURE(changed.StartAll());
+  EXPECT_TRUE(Eventually([&] { return FilesIn(SharedFolder()).size() == 2; }));
+  EXPECT_GT(MetricOf(changed.Status(0), "measure_probes_total"), 0);
+  const json world = json::parse(changed.Ctl(0, {"topo", "--json"}).out)["world"];
+  EXPECT_EQ(world["devices"].size(), 4u);
+  EXPECT_TRUE(std::filesystem::exists(before)) << "the old hardware may come back";
+}
+
 TEST_F(Topo, ASavedMachineIsTextOfAMachine) {
   Ok({"topo", "--measure"});
   const std::string path = world_.Path("machine.textproto");
