@@ -87,6 +87,15 @@ inline bool ShareRanks(const Job& a, const Job& b) {
                             a.spec.problem.mesh.ranks.end()) != theirs.end();
 }
 
+// Returns true if one of them writes a tensor of both.
+inline bool OrderMatters(const Job& a, const Job& b) {
+  for (const Binding& mine : a.spec.bindings) {
+    for (const Binding& theirs : b.spec.bindings)
+      if (mine.tensor == theirs.tensor && (mine.writes || theirs.writes)) return true;
+  }
+  return false;
+}
+
 // In the order of `a`'s mesh.
 inline std::vector<int> RanksOfBoth(const Job& a, const Job& b) {
   const std::vector<int>& theirs = b.spec.problem.mesh.ranks;

@@ -1,5 +1,6 @@
 #include "daemon/sequencer/queue.h"
 
+#include <algorithm>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +12,8 @@ namespace agmm::scheduler {
 namespace {
 
 constexpr int64_t kMaxJobs = 10000;
+// The most jobs that one job passes. Each of them is compared with all that pass it.
+constexpr size_t kMostPassed = 64;
 
 v1::QueueWait WaitFor(std::string reason) {
   v1::QueueWait wait;
@@ -31,6 +34,16 @@ bool HasLease(const Job& job, const Lease& lease) {
 }
 
 }  // namespace
+
+bool Passed::Add(const Job& job) {
+  const bool waits = job.plan != nullptr && !job.plan->settled();
+  if (!waits && std::none_of(jobs_.begin(), jobs_.end(),
+                             [&](const Job* other) { return OrderMatters(*other, job); }))
+    return false;
+  if (jobs_.size() == kMostPassed) return false;
+  jobs_.push_back(&job);
+  return true;
+}
 
 Queue::Queue(Parts parts)
     : parts_(std::move(parts)),
@@ -157,8 +170,10 @@ v1::QueueWait Queue::WaitOf(const Job& job) const {
     return WaitFor(
         absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", ")));
   }
+  Passed passed;
   for (const auto& [id, before] : jobs_) {
     if (id >= job.id) break;
+    if (passed.Add(*before) && !OrderMatters(*before, job)) continue;
     if (!ShareRanks(*before, job)) continue;
     return WaitForJob(job, *before,
                       absl::StrFormat("job %d, which is before it in the queue and waited for %s",

@@ -18,6 +18,17 @@
 
 namespace agmm::scheduler {
 
+// Jobs that later ones pass, because they wait for a plan that is being made or prepared, or for a
+// tensor of such a job.
+class Passed {
+ public:
+  // Returns true if later jobs pass `job`. To be called for the queue's jobs in their order.
+  bool Add(const Job& job);
+
+ private:
+  std::vector<const Job*> jobs_;
+};
+
 class Queue {
  public:
   struct Parts {

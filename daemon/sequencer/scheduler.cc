@@ -313,8 +313,10 @@ void Scheduler::Pump() {
   // Between two generations no command is sent, and the queued jobs are about to end.
   if (!members_->Ready({}).ok()) return;
   queue_.HoldPlans();
-  // Ranks of jobs that must wait, because each rank runs its jobs in the order of admission.
+  // Ranks of jobs that must wait, because each rank runs its jobs in the order of admission. Only
+  // jobs that wait for plans are passed by others.
   std::set<int> taken;
+  scheduler::Passed passed;
   const std::map<uint64_t, Job*>& jobs = queue_.jobs();
   for (auto it = jobs.begin(); it != jobs.end() && taken.size() < members_->ranks().size();) {
     Job* job = it->second;
@@ -324,6 +326,8 @@ void Scheduler::Pump() {
       taken.insert(ranks.begin(), ranks.end());
     } else if (!job->lease_error.ok()) {
       End(job, v1::Job::STATE_FAILED, job->lease_error);
+    } else if (passed.Add(*job)) {
+      continue;
     } else if (!queue_.IsReady(*job) || !Launch(job)) {
       taken.insert(ranks.begin(), ranks.end());
     }

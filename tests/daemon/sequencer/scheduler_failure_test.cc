@@ -81,13 +81,13 @@ TEST_F(SchedulerTest, TheFirstErrorStaysAndTheOthersDrainAtOnce) {
   EXPECT_EQ(Metric("workspaces_allocated_total"), 1);
 }
 
-TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
+TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainOnANewPlan) {
   const Operands3 t = MakeOperands();
   const uint64_t first = SubmitOk(Request(t)), second = SubmitOk(Request(t)),
                  third = SubmitOk(Request(t));
   AnswerPrepared();
   EXPECT_THAT(Launched(), ElementsAre(first, second, third));
-  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));  // waits for its own plan
+  const uint64_t fourth = SubmitOk(Request(MakeOperands(32)));
   Done(0, first);
   Done(0, second, absl::InternalError("broken"));
   // The jobs behind it are cancelled, the job before it is not.
@@ -106,9 +106,11 @@ TEST_F(SchedulerTest, JobsBehindAFailedLaunchRunAgainInOrderOnANewPlan) {
   EXPECT_EQ(AnswerPrepared(), 4);
   const auto launches = Take(v1::Command::kLaunchJob);
   ASSERT_EQ(launches.size(), 4u);
-  EXPECT_EQ(launches[0].command.launch_job().job_id(), third);
-  EXPECT_EQ(launches[0].command.launch_job().first_epoch(), 1u);
-  EXPECT_EQ(launches[2].command.launch_job().job_id(), fourth);
+  // Its plan is ready first.
+  EXPECT_EQ(launches[0].command.launch_job().job_id(), fourth);
+  EXPECT_EQ(launches[2].command.launch_job().job_id(), third);
+  EXPECT_EQ(launches[2].command.launch_job().first_epoch(), 1u);
+  DoneEverywhere(fourth);
   DoneEverywhere(third);
   EXPECT_EQ(State(third), v1::Job::STATE_SUCCEEDED);
   EXPECT_EQ(StateOf(t.c), v1::Tensor::STATE_READY);

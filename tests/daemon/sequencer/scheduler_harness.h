@@ -82,6 +82,7 @@ class SchedulerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.transport = "a wire";
     parts.drain_limit = absl::Milliseconds(50);
+    parts.machine = [this] { return machine_; };
     return parts;
   }
 
@@ -279,6 +280,7 @@ class SchedulerTest : public ::testing::Test {
   }
 
   ManualClock clock_;
+  std::shared_ptr<const Machine> machine_;  // null: no prediction
   int64_t plan_bytes_ = 1;  // bytes that the nodes report for the plans they prepare
   FakeMembers members_;
   Placement placement_;

@@ -13,7 +13,18 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Code = absl::StatusCode;
 
-class PlansOfJobs : public SchedulerTest {};
+class PlansOfJobs : public SchedulerTest {
+ protected:
+  // Returns why a queued job is not launched.
+  std::string WaitOf(uint64_t id) {
+    Answer<v1::Job> job;
+    v1::GetJobRequest request;
+    request.set_job_id(id);
+    request.set_progress(true);
+    Do([&] { scheduler_->GetJob({}, request, job.reply()); });
+    return job.Get()->waits_for().reason();
+  }
+};
 
 TEST_F(PlansOfJobs, AThousandWarmJobsPlanAndAllocateNothingForAnyM) {
   const Operands3 large = MakeOperands(64), small = MakeOperands(32);
@@ -77,6 +88,64 @@ TEST_F(PlansOfJobs, OtherJobsContinueDuringALongProof) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->state(), v1::Job::STATE_QUEUED);
   EXPECT_EQ(job->plan_hash().size(), 16u);
+}
+
+// New shapes take milliseconds, and jobs on the same ranks whose plans are known do not wait.
+TEST_F(PlansOfJobs, JobsWithKnownPlansPassThoseOfNewShapes) {
+  const Operands3 known = MakeOperands(64), fresh = MakeOperands(32), other = MakeOperands(48);
+  Warm(Request(known));
+  std::vector<Answer<v1::Job>> submitted(2);
+  uint64_t passes = 0;
+  {
+    Armed held("scheduler.hold_plan");
+    Do([&] {
+      scheduler_->SubmitJob({}, Request(fresh), submitted[0].reply());
+      scheduler_->SubmitJob({}, Request(other), submitted[1].reply());
+    });
+    for (int i = 0; i < 90; ++i) {
+      passes = SubmitOk(Request(known));
+      DoneEverywhere(passes);
+      EXPECT_EQ(State(passes), v1::Job::STATE_SUCCEEDED);
+    }
+    for (const Answer<v1::Job>& one : submitted) EXPECT_FALSE(one.has());
+  }
+  const uint64_t first = submitted[0].Get()->job_id(), second = submitted[1].Get()->job_id();
+  EXPECT_LT(second, passes);
+  // Nor do they wait for the nodes, which prepare the plans.
+  const uint64_t next = SubmitOk(Request(known));
+  EXPECT_EQ(Launched().back(), next);
+  DoneEverywhere(next);
+  AnswerPrepared();
+  EXPECT_EQ(Launched().front(), first);
+  DoneEverywhere(first);
+  DoneEverywhere(second);
+  EXPECT_EQ(State(second), v1::Job::STATE_SUCCEEDED);
+}
+
+TEST_F(PlansOfJobs, AJobDoesNotPassOneWithWhichItSharesAResult) {
+  const Operands3 t = MakeOperands(), u = MakeOperands();
+  Warm(Request(t));
+  Take(v1::Command::kLaunchJob);
+  v1::SubmitJobRequest fresh = Request(t);
+  fresh.mutable_options()->set_chunk_count(2);
+  Answer<v1::Job> submitted;
+  uint64_t later = 0, other = 0;
+  {
+    Armed held("scheduler.hold_plan");
+    Do([&] { scheduler_->SubmitJob({}, fresh, submitted.reply()); });
+    later = SubmitOk(Request(t));
+    EXPECT_THAT(Take(v1::Command::kLaunchJob), IsEmpty());
+    EXPECT_THAT(WaitOf(later), HasSubstr("before it in the queue and waited for its plan"));
+    other = SubmitOk(Request(u));
+    EXPECT_EQ(Take(v1::Command::kLaunchJob).size(), 2u) << "it shares nothing with either";
+    DoneEverywhere(other);
+    EXPECT_EQ(State(other), v1::Job::STATE_SUCCEEDED);
+  }
+  const uint64_t first = submitted.Get()->job_id();
+  AnswerPrepared();
+  EXPECT_THAT(Launched(), ElementsAre(first));
+  DoneEverywhere(first);
+  EXPECT_THAT(Launched(), ElementsAre(later));
 }
 
 TEST_F(PlansOfJobs, ASmallPlanDoesNotWaitForALargeOne) {
@@ -154,6 +223,27 @@ TEST_F(PlansOfJobs, NodesPlanWithTheCurrentIslands) {
       expected.push_back(rank.island = static_cast<int>(expected.size()) % 2);
   });
   EXPECT_EQ(islands(), expected);
+}
+
+TEST_F(PlansOfJobs, AreChosenAgainForANewMachine) {
+  const auto machine_of = [](int64_t version) {
+    Machine machine;
+    machine.name = "measured";
+    machine.version = version;
+    machine.within.rates = machine.staged.rates = {10, 20, 1000};
+    machine.between.rates = {1, 2, 10000};
+    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+      machine.device.gemm.push_back({dtype, 1e9, 100});
+    machine.device.memory = 10;
+    return std::make_shared<const Machine>(machine);
+  };
+  const Operands3 t = MakeOperands();
+  for (const int64_t version : {1, 1, 2}) {
+    Do([&] { machine_ = machine_of(version); });
+    Warm(Request(t));
+    EXPECT_EQ(Metric("plans_prepared_total"), version);
+  }
+  EXPECT_THAT(Get(SubmitOk(Request(t)))->explanation(), HasSubstr("machine measured 2"));
 }
 
 TEST_F(PlansOfJobs, ARequestRepeatedDuringPlanningIsTheSameJob) {
