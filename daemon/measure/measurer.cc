@@ -45,6 +45,8 @@ constexpr absl::Duration kShortQuiet = absl::Milliseconds(100);
 // The part of the free memory that a probe may take.
 constexpr int64_t kMemoryShare = 4;
 constexpr int64_t kFillColumns = 1024;
+// Memory is placed and filled in pieces, because a job may have to wait for one.
+constexpr int64_t kPieceBytes = 8 << 20;
 
 // Returns the mean time of an epoch in a launch, without the first one, which waits for the other
 // nodes to begin: from the end of that to the end of the last one. The times of single epochs would
@@ -110,7 +112,7 @@ bool Measurer::MakeWay() {
   used_ns_ = parts_.clock->Nanos();
   if (run_ == nullptr) return true;
   run_->dropped = true;
-  return run_->memory.shard_bytes() == 0;
+  return !run_->offset_bytes.has_value();
 }
 
 v1::MachineStatus Measurer::Status() const {
@@ -304,14 +306,15 @@ void Measurer::OnStageLimit() {
 void Measurer::OnReport(int node, const v1::Report& report) {
   if (run_ == nullptr) return;
   if (report.has_launch_done()) return OnLaunchDone(node, report.launch_done());
+  const uint64_t piece = run_->pieces.empty() ? 0 : run_->pieces.back();
   absl::Status error;
   if (report.has_plan_prepared() && report.plan_prepared().plan_id() == run_->id) {
     const v1::PlanPrepared& prepared = report.plan_prepared();
     error = FromProto(prepared.error());
     run_->device_paths.insert(prepared.device_paths().begin(), prepared.device_paths().end());
-  } else if (report.has_tensor_placed() && report.tensor_placed().tensor_id() == run_->id) {
+  } else if (report.has_tensor_placed() && report.tensor_placed().tensor_id() == piece) {
     error = FromProto(report.tensor_placed().error());
-  } else if (report.has_tensor_filled() && report.tensor_filled().tensor_id() == run_->id) {
+  } else if (report.has_tensor_filled() && report.tensor_filled().tensor_id() == piece) {
     error = FromProto(report.tensor_filled().error());
   } else {
     return;
@@ -330,7 +333,8 @@ void Measurer::OnStageOver() {
     case Run::Stage::kPlanning: break;
     case Run::Stage::kPreparing: return TakeMemory();
     case Run::Stage::kPlacing: return Fill();
-    case Run::Stage::kFilling: return Launch();
+    case Run::Stage::kFilling:
+      return run_->placed_bytes < run_->layout.bytes ? PlacePiece() : Launch();
     case Run::Stage::kRunning: return HasEnoughLaunches() ? EndRun() : Launch();
   }
 }
@@ -341,24 +345,32 @@ void Measurer::TakeMemory() {
   const int64_t bytes = run_->layout.bytes;
   run_->error = parts_.placement->CheckRoom(mesh.ranks, bytes, {});
   if (!run_->error.ok()) return EndRun();
-  const absl::StatusOr<int64_t> offset =
-      parts_.placement->Allocate(mesh.ranks, bytes, MemoryClass::kWorkspace);
+  run_->offset_bytes =
+      parts_.placement->Allocate(mesh.ranks, bytes, MemoryClass::kWorkspace).value();
+  PlacePiece();
+}
+
+void Measurer::PlacePiece() {
+  const Mesh& mesh = run_->job.problem.mesh;
+  const int64_t bytes = std::min(run_->layout.bytes - run_->placed_bytes, kPieceBytes);
   const DType dtype = run_->probe.dtype;
   const absl::StatusOr<Tensor> tensor =
       ParseTensor("[M, K]", mesh, bytes / (kFillColumns * SizeOf(dtype)), kFillColumns, dtype);
-  run_->memory.set_tensor_id(run_->id);
-  run_->memory.set_offset_bytes(*offset);
-  run_->memory.set_shard_bytes(bytes);
-  *run_->memory.mutable_spec() = ToProto(mesh, *tensor);
+  run_->pieces.push_back(next_id_++);
   v1::Command command;
-  *command.mutable_place_tensor()->mutable_tensor() = run_->memory;
+  v1::Tensor* const piece = command.mutable_place_tensor()->mutable_tensor();
+  piece->set_tensor_id(run_->pieces.back());
+  piece->set_offset_bytes(*run_->offset_bytes + run_->placed_bytes);
+  piece->set_shard_bytes(bytes);
+  *piece->mutable_spec() = ToProto(mesh, *tensor);
+  run_->placed_bytes += bytes;
   Await(Run::Stage::kPlacing, command);
 }
 
 // Pages that nothing has written are all one page, which stays in the cache.
 void Measurer::Fill() {
   v1::Command command;
-  command.mutable_fill_shards()->set_tensor_id(run_->id);
+  command.mutable_fill_shards()->set_tensor_id(run_->pieces.back());
   command.mutable_fill_shards()->mutable_fill()->set_kind(v1::Fill::KIND_INTEGERS);
   Await(Run::Stage::kFilling, command);
 }
@@ -366,7 +378,7 @@ void Measurer::Fill() {
 void Measurer::Launch() {
   v1::Command command;
   v1::LaunchJob* launch = command.mutable_launch_job();
-  const int64_t begin = run_->memory.offset_bytes();
+  const int64_t begin = *run_->offset_bytes;
   int count = 1;
   if (run_->launches > 0) {
     // Two at least, because the first one waits for the other nodes to begin.
@@ -429,7 +441,7 @@ void Measurer::EndRun() {
     command.mutable_release_plan()->set_plan_id(over->id);
     for (int node : over->nodes) parts_.members->Send(node, command);
   }
-  if (over->memory.shard_bytes() > 0) FreeMemory(*over);
+  if (over->offset_bytes.has_value()) FreeMemory(*over);
   if (over->dropped) {
     dropped_->Add();
   } else if (!over->error.ok()) {
@@ -441,6 +453,10 @@ void Measurer::EndRun() {
       times[rank] = UsualTime(over->probe, epoch_ns);
     survey_->Add(times, PathOf(*over));
   }
+  if (!waiting_.empty()) {
+    spdlog::debug("a call waited {} us for a measurement: {}, {} launches",
+                  (parts_.clock->Nanos() - used_ns_) / 1000, Describe(over->probe), over->launches);
+  }
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
   if (over->dropped) return Schedule(asked_ ? kShortQuiet : parts_.quiet);
   parts_.loop->Post([this, alive = alive_] {
@@ -450,11 +466,13 @@ void Measurer::EndRun() {
 
 void Measurer::FreeMemory(const Run& run) {
   // The nodes then also drop what they have packed of it.
-  v1::Command command;
-  command.mutable_drop_tensor()->set_tensor_id(run.id);
-  for (int node : run.nodes) parts_.members->Send(node, command);
-  parts_.placement->Free(run.job.problem.mesh.ranks, run.memory.offset_bytes(),
-                         run.memory.shard_bytes(), MemoryClass::kWorkspace);
+  for (const uint64_t piece : run.pieces) {
+    v1::Command command;
+    command.mutable_drop_tensor()->set_tensor_id(piece);
+    for (int node : run.nodes) parts_.members->Send(node, command);
+  }
+  parts_.placement->Free(run.job.problem.mesh.ranks, *run.offset_bytes, run.layout.bytes,
+                         MemoryClass::kWorkspace);
 }
 
 std::string Measurer::PathOf(const Run& run) const {
@@ -516,9 +534,9 @@ void Measurer::OnGenerationEnded(const std::vector<int>&, const absl::Status&) {
   const std::unique_ptr<Run> over = std::move(run_);
   parts_.loop->Cancel(over->limit);
   // The nodes drop the rest themselves, and memory is used again only once they have drained.
-  if (over->memory.shard_bytes() > 0) {
-    parts_.placement->Free(over->job.problem.mesh.ranks, over->memory.offset_bytes(),
-                           over->memory.shard_bytes(), MemoryClass::kWorkspace);
+  if (over->offset_bytes.has_value()) {
+    parts_.placement->Free(over->job.problem.mesh.ranks, *over->offset_bytes, over->layout.bytes,
+                           MemoryClass::kWorkspace);
   }
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
 }

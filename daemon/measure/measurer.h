@@ -87,12 +87,14 @@ class Measurer : public WorldListener {
     JobSpec job;
     Planned planned;
     Stage stage = Stage::kPlanning;
-    uint64_t id = 0;      // of its plan and its tensor
+    uint64_t id = 0;      // of its plan
     uint64_t launch = 0;  // of the launch in progress
     std::set<int> nodes, awaited;
     Loop::Timer limit;  // of a stage that holds memory
     measure::Layout layout;
-    v1::Tensor memory;  // no shards: it has none yet
+    std::optional<int64_t> offset_bytes;  // of its memory; none: it has none yet
+    std::vector<uint64_t> pieces;         // tensors in its memory
+    int64_t placed_bytes = 0;             // of all pieces together
     uint64_t next_epoch = 1;
     int launches = 0;                             // that are over
     std::map<int, std::vector<double>> epoch_ns;  // by world rank: means of the timed launches
@@ -118,6 +120,8 @@ class Measurer : public WorldListener {
   void OnStageOver();
   void OnStageLimit();
   void TakeMemory();
+  // Places the next piece of the memory, which is then filled.
+  void PlacePiece();
   void Fill();
   void Launch();
   bool HasEnoughLaunches() const;

@@ -140,6 +140,7 @@ class MeasurerTest : public ::testing::Test {
     const std::vector<FakeMembers::Sent> sent = Take();
     for (const auto& [node, command] : sent) {
       if (command.has_release_plan()) ++released_;
+      if (command.has_place_tensor()) ++placed_;
       if (command.has_drop_tensor()) ++dropped_;
       if (const auto report = AnswerTo(node, command); report.has_value())
         Do([&] { measurer_->OnReport(node, *report); });
@@ -195,7 +196,7 @@ class MeasurerTest : public ::testing::Test {
   double disturbed_ = 1;                    // the factor by which every second launch is slower
   absl::Status launch_error_;
   v1::Machine preset_ = measure::PresetFor("cpu");
-  int launches_ = 0, released_ = 0, dropped_ = 0;
+  int launches_ = 0, released_ = 0, placed_ = 0, dropped_ = 0;
   std::unique_ptr<Measurer> measurer_;
   Loop loop_{"a test", &clock_}, worker_{"plans"};
 };
@@ -236,7 +237,8 @@ TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
   const int64_t probes = metrics_.counter("measure_probes_total")->value();
   EXPECT_GT(probes, 0);
   EXPECT_EQ(released_, 2 * probes);
-  EXPECT_EQ(released_, dropped_);
+  EXPECT_EQ(placed_, dropped_);
+  EXPECT_GT(placed_, released_) << "large memory is placed in pieces";
 }
 
 // A message may arrive before its receiver begins the epoch.
@@ -386,6 +388,32 @@ TEST_F(MeasurerTest, AJobWaitsForTheLaunchInProgressAlone) {
   idle_ = true;
   MeasureAll();
   EXPECT_TRUE(Status().world().errors().empty());
+}
+
+TEST_F(MeasurerTest, AJobWaitsForOnePieceOfMemoryAlone) {
+  Advance(kQuiet);
+  const auto answer = [&](const std::vector<FakeMembers::Sent>& sent) {
+    for (const auto& [node, command] : sent)
+      Do([&] { measurer_->OnReport(node, *AnswerTo(node, command)); });
+  };
+  std::vector<FakeMembers::Sent> fill;
+  for (bool several = false; !several;) {
+    answer(fill);
+    const auto place = AnswerUntil(v1::Command::kPlaceTensor);
+    const int64_t bytes = place[0].command.place_tensor().tensor().shard_bytes();
+    EXPECT_LE(bytes, 8 << 20);
+    several = bytes < TakenBytes();
+    answer(place);
+    fill = AnswerUntil(v1::Command::kFillShards);
+  }
+  auto ran = std::make_shared<bool>(false);
+  Do([&] { Use([ran] { *ran = true; }); });
+  EXPECT_FALSE(*ran);
+  answer(fill);
+  EXPECT_TRUE(*ran);
+  EXPECT_EQ(TakenBytes(), 0);
+  for (const auto& [node, command] : Take())
+    EXPECT_TRUE(command.has_release_plan() || command.has_drop_tensor());
 }
 
 TEST_F(MeasurerTest, AJobDoesNotWaitForAPlanOfAMeasurement) {
