@@ -4,8 +4,10 @@ transport and its jobs. Prints for each the measured value, what it is compared 
 
     tests/bench/service_figures.py [--build build] [--only idle,submit] [--bytes 1073741824] [--json FILE]
 
-Build these first, in Release: agmmd agmmctl submit_bench transfer_bench gemm_bench plan_bench transport_bench ucx_rank.
-Parts: {parts}. `link` needs root. Larger ratios are better: 0.5 means twice as slow as what it is compared with.
+Build these first, in Release: agmmd agmmctl submit_bench new_shapes_bench measuring_bench transfer_bench
+gemm_bench plan_bench transport_bench ucx_rank.
+Parts: {parts}. `link` and one row of `measuring` need root.
+Larger ratios are better, except in `new_shapes`: 0.5 means twice as slow as what it is compared with.
 A missed goal is not an error, because the machine may be busy. The JSON, schema agmm.service_figures.v1:
     machine   as in report.py
     rows[]    what, against, goal, seen as in the table; met: true, false, or null where there is no goal; values, by part

@@ -355,6 +355,55 @@ def link(settings):
         yield Row("daemon to daemon, both ways, 1 MiB", "the link each way", "0.9", f"not run: {error}", None, {})
 
 
+def new_shapes(settings):
+    """Compares 100 jobs at once, ten of them with new shapes, with the same jobs when all plans are known."""
+    for devices, size in ((1, 64), (1, 512), (4, 128), (4, 512)):
+        with World(settings.binaries, 2, heap="256MiB", devices=devices) as world:
+            seen = run_json(
+                settings.binaries / "new_shapes_bench", f"unix:{world.sockets[-1]}", size, 2 * settings.rounds
+            )
+        new, known = seen["new_us"], seen["known_us"]
+        ratios = {what: statistics.median(n / k for n, k in zip(new[what], known[what])) for what in ("median", "last")}
+        yield Row(
+            f"known {size}^3 jobs beside 10 new shapes, 2 x {devices}",
+            f"all known {statistics.median(known['median']) / 1e3:.1f} ms",
+            "1.5",
+            f"{ratios['median']:.2f}, the last {ratios['last']:.2f}",
+            max(ratios.values()) <= 1.5,
+            {"ratios": ratios, "new_us": new, "known_us": known},
+        )
+
+
+def measuring_row(settings, what, world):
+    """Compares jobs that are submitted while the world measures itself with those of an idle world."""
+    seen = run_json(settings.binaries / "measuring_bench", f"unix:{world.sockets[-1]}", 40 * settings.rounds)
+    usual, jobs = seen["usual_us"], sorted(seen["measuring_us"])
+    middle, p99 = statistics.median(usual), jobs[int(0.99 * (len(jobs) - 1))]
+    return Row(
+        f"64^3 job during a measurement, {what}, p99",
+        f"usual {middle / 1e3:.2f}, p99 {sorted(usual)[int(0.99 * (len(usual) - 1))] / 1e3:.1f} ms",
+        "+ 20 ms",
+        f"+ {(p99 - middle) / 1e3:.1f} ms, median + {(statistics.median(jobs) - middle) / 1e3:.1f}, "
+        f"worst + {(jobs[-1] - middle) / 1e3:.1f}",
+        p99 - middle <= 20e3,
+        {"usual_us": usual, "measuring_us": jobs},
+    )
+
+
+def measuring(settings):
+    from hosts import CannotMakeHosts, Hosts
+
+    with World(settings.binaries, 2) as world:
+        yield measuring_row(settings, "loopback", world)
+    try:
+        with Hosts(2) as hosts:
+            hosts.limit(1e9)
+            with World(settings.binaries, 2, hosts=hosts) as world:
+                yield measuring_row(settings, "1 Gbit/s", world)
+    except CannotMakeHosts as error:
+        yield Row("64^3 job during a measurement, 1 Gbit/s", "-", "+ 20 ms", f"not run: {error}", None, {})
+
+
 def plan(settings):
     seen = run_json(settings.binaries / "plan_bench", "--benchmark_min_time=0.1", "--benchmark_format=json")
     times = {one["name"]: one for one in seen["benchmarks"]}
@@ -372,4 +421,4 @@ def plan(settings):
         )
 
 
-PARTS = (idle, submit, repeat, memory, transfer, gemm, wire, link, plan)
+PARTS = (idle, submit, repeat, memory, transfer, gemm, wire, link, new_shapes, measuring, plan)

@@ -18,10 +18,11 @@ class ServiceFailed(Exception):
 
 
 class World:
-    """`nodes` daemons with one device each. With `hosts` (hosts.py), each has its own host, else all use loopback."""
+    """`nodes` daemons with `devices` each. With `hosts` (hosts.py), each has its own host, else all use loopback."""
 
-    def __init__(self, binaries, nodes, heap="1GiB", threads=1, hosts=None):
+    def __init__(self, binaries, nodes, heap="1GiB", threads=1, hosts=None, devices=1):
         self.binaries, self.nodes, self.heap, self.threads, self.hosts = binaries, nodes, heap, threads, hosts
+        self.devices = devices
 
     def __enter__(self):
         self.folder = tempfile.TemporaryDirectory(prefix="agmm-figures.")
@@ -35,8 +36,9 @@ class World:
         self.tcp = addresses
         self.sockets = [str(path / f"{node}.sock") for node in range(self.nodes)]
         listed = "\n".join(
-            f'  node {{ name: "n{node}" address: "{address}" devices: 1 }}' for node, address in enumerate(addresses)
+            f'  node {{ name: "n{node}" address: "{address}" devices: {self.devices} }}' for node, address in enumerate(addresses)
         )
+        device = f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }}\n'
         secret = write_secret(path)
         self.daemons = []
         started = time.monotonic()
@@ -46,7 +48,7 @@ class World:
                 config.write_text(
                     f'world {{\n  cluster: "figures"\n{listed}\n  peer_port: {ports[-1]}\n}}\n'
                     f'local {{ node: "n{node}" socket: "{self.sockets[node]}" secret: "{secret}" machines: "none"\n'
-                    f'  device {{ kind: "cpu" threads: {self.threads} heap: "{self.heap}" }} }}\n'
+                    f"{device * self.devices}}}\n"
                 )
                 command = [str(self.binaries / "agmmd"), "--config", str(config)]
                 if self.hosts:
