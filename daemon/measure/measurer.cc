@@ -30,6 +30,9 @@ constexpr uint64_t kFirstId = uint64_t{1} << 62;
 // Epochs of a launch take about this long together, because a job may have to wait for them.
 constexpr double kLaunchNs = 8e6;
 constexpr int kMaxEpochs = 64;
+// A launch has at most this many times the epochs of the one before, because few epochs may take
+// much less time each: links let short bursts through, and a message may arrive early.
+constexpr int kMostGrowth = 4;
 // Launches of a probe: the first one packs and connects, and tells how long an epoch takes.
 constexpr int kLaunches = 6;
 // The launches of products whose times are subtracted from each other.
@@ -382,9 +385,10 @@ void Measurer::Launch() {
   int count = 1;
   if (run_->launches > 0) {
     // Two at least, because the first one waits for the other nodes to begin.
-    count = static_cast<int>(
-        std::clamp(kLaunchNs / std::max(run_->last_ns, 1.0), 2.0, static_cast<double>(kMaxEpochs)));
+    const double most = std::min(kMaxEpochs, kMostGrowth * run_->epoch_count);
+    count = static_cast<int>(std::clamp(kLaunchNs / std::max(run_->last_ns, 1.0), 2.0, most));
   }
+  run_->epoch_count = count;
   run_->launch = next_id_++;
   launch->set_job_id(run_->launch);
   launch->set_plan_id(run_->id);

@@ -96,6 +96,7 @@ class Measurer : public WorldListener {
     std::vector<uint64_t> pieces;         // tensors in its memory
     int64_t placed_bytes = 0;             // of all pieces together
     uint64_t next_epoch = 1;
+    int epoch_count = 0;                          // of the last launch
     int launches = 0;                             // that are over
     std::map<int, std::vector<double>> epoch_ns;  // by world rank: means of the timed launches
     double latest_ns = 0, last_ns = 0;  // the longest epoch of this launch, and of the last one
