@@ -1,19 +1,16 @@
 // agmmctl topo: the links and the rates of the world, and their measurement.
 #include <CLI/App.hpp>
-#include <algorithm>
 #include <memory>
 #include <string>
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "client/connect/connection.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/interrupt.h"
-#include "client/ctl/terminal_line.h"
+#include "client/ctl/measurement.h"
 #include "client/ctl/topo_text.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/output_file.h"
-#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/machine_messages.h"
 #include "proto/convert/machine_text.h"
@@ -21,31 +18,11 @@
 namespace agmm {
 namespace {
 
-constexpr absl::Duration kProgressPoll = absl::Milliseconds(100);
-
 struct TopoFlags {
   bool measure = false;
   std::string timeout = "10m";
   std::string save;
 };
-
-// Returns the machine once the measurement is over.
-absl::StatusOr<v1::MachineStatus> AwaitMeasurement(Connection* connection, absl::Duration timeout) {
-  const Deadline deadline = Deadline::After(timeout);
-  AGMM_ASSIGN_OR_RETURN(v1::MachineStatus status, connection->MeasureMachine());
-  TerminalLine line([&status](absl::Duration) { return MeasuringText(status); });
-  while (status.state() != v1::MachineStatus::STATE_IDLE) {
-    if (deadline.HasPassed()) {
-      return absl::DeadlineExceededError(
-          absl::StrCat(MeasuringText(status), " after ", absl::FormatDuration(timeout),
-                       "; it goes on, and `agmmctl topo` shows the result"));
-    }
-    absl::SleepFor(std::min(deadline.Left(), kProgressPoll));
-    AGMM_ASSIGN_OR_RETURN(v1::MachineStatus now, connection->GetMachine());
-    line.Update([&] { status = std::move(now); });
-  }
-  return status;
-}
 
 // Sets the devices of a node and their smallest heap, on which the choices of daemons depend, too.
 void SetDevices(const v1::GetStatusResponse& status, Machine* machine) {
