@@ -121,7 +121,8 @@ Connection::Connection(Endpoint endpoint)
       tensors_(v1::TensorService::NewStub(channel())),
       contents_(v1::ContentService::NewStub(channel())),
       jobs_(v1::JobService::NewStub(channel())),
-      machine_(v1::MachineService::NewStub(channel())) {}
+      machine_(v1::MachineService::NewStub(channel())),
+      tuning_(v1::TuningService::NewStub(channel())) {}
 
 Connection::~Connection() = default;
 
@@ -159,6 +160,17 @@ absl::StatusOr<v1::MachineStatus> Connection::GetMachine(absl::Duration timeout)
 absl::StatusOr<v1::MachineStatus> Connection::MeasureMachine(absl::Duration timeout) {
   return Run({.deadline = Deadline::After(timeout)}, machine_,
              &v1::MachineService::Stub::MeasureMachine, v1::MeasureMachineRequest());
+}
+
+absl::StatusOr<v1::TuningStatus> Connection::GetTuning(absl::Duration timeout) {
+  return Run({.deadline = Deadline::After(timeout)}, tuning_, &v1::TuningService::Stub::GetTuning,
+             v1::GetTuningRequest());
+}
+
+absl::StatusOr<v1::TuningStatus> Connection::StoreTuning(const v1::StoreTuningRequest& request,
+                                                         absl::Duration timeout) {
+  return Run({.deadline = Deadline::After(timeout), .interruptible = false}, tuning_,
+             &v1::TuningService::Stub::StoreTuning, request);
 }
 
 absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {

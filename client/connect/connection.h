@@ -20,6 +20,7 @@
 #include "agmm/v1/machine.grpc.pb.h"
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "agmm/v1/tensor.pb.h"
+#include "agmm/v1/tuning.grpc.pb.h"
 #include "client/connect/caller.h"
 #include "kernels/base/deadline.h"
 
@@ -97,6 +98,11 @@ class Connection : public Caller {
   // Makes a measurement of the world due, and does not wait for it.
   absl::StatusOr<v1::MachineStatus> MeasureMachine(absl::Duration timeout = kShortCall);
 
+  absl::StatusOr<v1::TuningStatus> GetTuning(absl::Duration timeout = kShortCall);
+  // Sent even after an Interrupt, because the plans took long to measure.
+  absl::StatusOr<v1::TuningStatus> StoreTuning(const v1::StoreTuningRequest& request,
+                                               absl::Duration timeout = kShortCall);
+
   v1::TensorService::Stub* tensors() { return tensors_.get(); }
   v1::ContentService::Stub* contents() { return contents_.get(); }
   v1::JobService::Stub* jobs() { return jobs_.get(); }
@@ -121,6 +127,7 @@ class Connection : public Caller {
   const std::unique_ptr<v1::ContentService::Stub> contents_;
   const std::unique_ptr<v1::JobService::Stub> jobs_;
   const std::unique_ptr<v1::MachineService::Stub> machine_;
+  const std::unique_ptr<v1::TuningService::Stub> tuning_;
   std::unique_ptr<Session> session_;
 };
 
