@@ -239,7 +239,8 @@ struct JobRequest {
   bool carried = false;  // the multiply that reads a shard's tiles also sends them
   ElementType partials = ElementType::kF32;  // of terms of a sum that travel between devices
   int repeat_count = 1;                      // times that the job's work is done, for measurements
-  Milliseconds timeout{0};  // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
+  Milliseconds timeout{0};     // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
+  bool ignore_tuning = false;  // chooses by prediction alone, without plans of `agmmctl tune`
 };
 
 enum class JobState { kQueued, kRunning, kSucceeded, kFailed, kCancelled };

@@ -165,6 +165,7 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   request.set_repeat_count(given.repeat_count);
   if (given.timeout != Milliseconds::zero())
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
+  request.set_ignore_tuning(given.ignore_tuning);
   request.set_session_id(session_);
   return request;
 }
