@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "client/ctl/bench_shapes.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
@@ -171,14 +172,14 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
   return refs;
 }
 
-absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text) {
+absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text, absl::string_view flag) {
   absl::Duration timeout;
   if (absl::ParseDuration(text, &timeout) && timeout > absl::ZeroDuration() &&
       timeout <= absl::Hours(24)) {
     return timeout;
   }
   return absl::InvalidArgumentError(absl::StrFormat(
-      "--timeout \"%s\" is not a time above 0 and up to 24h; write 60s or 5m", text));
+      "%s \"%s\" is not a time above 0 and up to 24h; write 60s or 5m", flag, text));
 }
 
 void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
@@ -215,6 +216,18 @@ void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
           "How shards are sent: copied, or carried by the multiply that reads the same tiles "
           "(default: copied)")
       ->check(CLI::IsMember({"copied", "carried"}));
+}
+
+void AddNoTuning(CLI::App* verb, bool* no_tuning) {
+  verb->add_flag("--no-tuning", *no_tuning,
+                 "Choose by prediction alone, without the plans that tune has stored");
+}
+
+void AddScale(CLI::App* verb, int* scale) {
+  verb->add_option(
+          "--scale", *scale,
+          "Divide each dimension of the suite by this (default: 8 with CPU devices, else 1)")
+      ->check(CLI::Range(1, kMaxScale));
 }
 
 int EditDistance(const std::string& a, const std::string& b) {

@@ -39,8 +39,9 @@ absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ran
 absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
                                                          absl::string_view bindings);
 
-// Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag --timeout.
-absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text);
+// Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag.
+absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text,
+                                            absl::string_view flag = "--timeout");
 
 // The help of --spec.
 inline constexpr char kSpecHelp[] =
@@ -50,8 +51,21 @@ inline constexpr char kAnySpecHelp[] =
     "The product, its shardings and, after a colon, the dtype of an operand: C[M, N_x]:f32. "
     "Without a product, a collective: A[M_x, K] -> B[M, K]";
 
+// The help of other flags of several verbs.
+inline constexpr char kMeshHelp[] =
+    "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)";
+inline constexpr char kDTypeHelp[] =
+    "Type of the operands to which the spec gives none: f32, bf16 or f16";
+inline constexpr char kJobTimeoutHelp[] =
+    "Time for each job, from its admission to its end, such as 60s or 5m";
+
 // Adds --algorithm, --chunks, --k-chunks, --split, --workspace-shards, --partials and --send.
 void AddPlanOptions(CLI::App* verb, PlanOptions* options);
+
+// Adds --no-tuning, for verbs that submit jobs.
+void AddNoTuning(CLI::App* verb, bool* no_tuning);
+// Adds --scale, the divisor of the suite of bench_shapes.h.
+void AddScale(CLI::App* verb, int* scale);
 
 // Returns one line that explains why a parse of `app` failed with `error`: an unknown command, with
 // similar ones; a missing command; or `error` itself.

@@ -1,11 +1,20 @@
 #include "client/ctl/bench_shapes.h"
 
+#include <utility>
+
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
+namespace {
+
+constexpr int kCpuScale = 8;
+
+}  // namespace
 
 // Keep equal to tests/bench/shapes.py.
 std::vector<BenchShape> Suite(int ranks, int scale, bool all) {
@@ -29,6 +38,31 @@ std::vector<BenchShape> Suite(int ranks, int scale, bool all) {
   if (!all)
     std::erase_if(suite, [](const auto& one) { return !absl::c_linear_search(kFew, one.name); });
   return suite;
+}
+
+std::vector<BenchShape> SuiteOf(const v1::GetStatusResponse& status, int ranks, int scale,
+                                bool all) {
+  bool cpu = false;
+  for (const v1::NodeStatus& node : status.nodes()) {
+    for (const v1::DeviceStatus& device : node.devices()) cpu |= device.kind() == "cpu";
+  }
+  const int divisor = scale > 0 ? scale : cpu ? kCpuScale : 1;
+  std::vector<BenchShape> suite = Suite(ranks, divisor, all);
+  for (BenchShape& shape : suite)
+    if (divisor > 1) absl::StrAppend(&shape.name, " / ", divisor);
+  return suite;
+}
+
+absl::StatusOr<std::vector<BenchShape>> ParseShapes(const std::vector<std::string>& texts,
+                                                    const std::string& spec) {
+  std::vector<BenchShape> shapes;
+  for (const std::string& text : texts) {
+    AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(text, spec));
+    std::string name = absl::StrFormat("%dx%d", shape.m, shape.n);
+    if (shape.k > 0) absl::StrAppend(&name, "x", shape.k);
+    shapes.push_back({std::move(name), shape});
+  }
+  return shapes;
 }
 
 }  // namespace agmm

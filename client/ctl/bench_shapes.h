@@ -1,9 +1,11 @@
-// The products that agmmctl bench runs. Pure.
+// The shapes that agmmctl bench and tune run. Pure.
 #pragma once
 
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "agmm/v1/cluster.pb.h"
 #include "kernels/schedule/spec.h"
 
 namespace agmm {
@@ -19,5 +21,14 @@ inline constexpr int kMaxScale = 1024;
 // large product, a skewed one, one with few rows and one with odd sizes. Each dimension is divided
 // by `scale` and rounded up. The last shape grows with the number of ranks.
 std::vector<BenchShape> Suite(int ranks, int scale, bool all);
+// The same with names that say by what it is divided. `scale` 0: 8 in a world with CPU devices,
+// else 1.
+std::vector<BenchShape> SuiteOf(const v1::GetStatusResponse& status, int ranks, int scale,
+                                bool all);
+
+// Parses "M=8192,N=4096,K=4096" and the like, by the dimensions of `spec`. Errors: those of
+// ParseShape.
+absl::StatusOr<std::vector<BenchShape>> ParseShapes(const std::vector<std::string>& texts,
+                                                    const std::string& spec);
 
 }  // namespace agmm

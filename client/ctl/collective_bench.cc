@@ -37,7 +37,6 @@ constexpr int64_t kMostChecked = int64_t{1} << 24;
 // An epoch of few bytes is short, so more of them are timed. A job reports its last 64.
 constexpr int64_t kTimedBytes = int64_t{64} << 20;
 constexpr int64_t kMostEpochs = 64;
-constexpr uint64_t kSeed = 1;
 
 double Scatters(int ranks) { return (ranks - 1.0) / ranks; }
 double Reduces(int ranks) { return 2 * (ranks - 1.0) / ranks; }
@@ -129,10 +128,12 @@ class Collectives {
   }
 
   absl::Status Measure(const Site& site, Row* row) {
-    ProductRun moved(connection_, session_, SpecText(row->problem), row->problem, bench_.timeout);
+    ProductRun moved(connection_, session_, SpecText(row->problem), row->problem, bench_.timeout,
+                     bench_.ignore_tuning);
     AGMM_RETURN_IF_ERROR(moved.Create());
+    AGMM_RETURN_IF_ERROR(moved.FillInputs());
     AGMM_ASSIGN_OR_RETURN(const std::optional<uint64_t> expected,
-                          MakeSource(moved.tensor(0), row->problem));
+                          ExpectedOf(moved.tensor(0), row->problem));
     AGMM_RETURN_IF_ERROR(moved.Run({row->algorithm}, 2).status());
     if (expected.has_value()) {
       AGMM_ASSIGN_OR_RETURN(const uint64_t got, ChecksumOf(moved.tensor(1)));
@@ -145,45 +146,27 @@ class Collectives {
     return moved.Delete();
   }
 
-  // Writes the source: integers, or parts of a sum of them, which a product leaves open. Returns
-  // the checksum of its values; nothing if they are too many.
-  absl::StatusOr<std::optional<uint64_t>> MakeSource(const v1::Tensor& source,
+  // Returns the checksum of the values of the source, which are the sums of its parts if it has
+  // any; nothing if they are too many.
+  absl::StatusOr<std::optional<uint64_t>> ExpectedOf(const v1::Tensor& source,
                                                      const Problem& problem) {
     const Tensor& tensor = problem.tensors[0];
-    const bool compares = tensor.rows * tensor.cols * SizeOf(tensor.dtype) <= kMostChecked;
-    if (tensor.sharding.open.empty()) {
-      AGMM_RETURN_IF_ERROR(Fill(source));
-      if (!compares) return std::nullopt;
-      return ChecksumOf(source);
-    }
-    const int ranks = problem.mesh.size();
-    const std::string open = "P[M, J_x] * Q[J_x, K] -> R[M, K]{U_x}",
-                      closed = "P[M, J_x] * Q[J_x, K] -> R[M, K_x]";
-    const Shape shape = {tensor.rows, tensor.cols, ranks};
-    std::optional<uint64_t> sum;
-    for (const std::string& spec : {open, closed}) {
-      if (spec == closed && !compares) break;
-      AGMM_ASSIGN_OR_RETURN(const Problem product,
-                            ParseProblem(spec, problem.mesh, shape, tensor.dtype));
-      ProductRun run(connection_, session_, spec, product, bench_.timeout);
-      if (spec == open) run.Use(kC, source);
-      AGMM_RETURN_IF_ERROR(run.Create());
-      for (const Operand input : {kA, kB}) AGMM_RETURN_IF_ERROR(Fill(run.tensor(input)));
-      AGMM_RETURN_IF_ERROR(run.Run({}, 1).status());
-      if (spec == closed) {
-        AGMM_ASSIGN_OR_RETURN(sum, ChecksumOf(run.tensor(kC)));
-      }
-      AGMM_RETURN_IF_ERROR(run.Delete());
-    }
+    if (tensor.rows * tensor.cols * SizeOf(tensor.dtype) > kMostChecked) return std::nullopt;
+    if (tensor.sharding.open.empty()) return ChecksumOf(source);
+    // The same product as that of ProductRun::FillInputs, with a closed sum.
+    const std::string spec = "P[M, J_x] * Q[J_x, K] -> R[M, K_x]";
+    AGMM_ASSIGN_OR_RETURN(
+        Problem product,
+        ParseProblem(spec, problem.mesh, {tensor.rows, tensor.cols, problem.mesh.size()},
+                     tensor.dtype));
+    ProductRun run(connection_, session_, spec, std::move(product), bench_.timeout,
+                   bench_.ignore_tuning);
+    AGMM_RETURN_IF_ERROR(run.Create());
+    AGMM_RETURN_IF_ERROR(run.FillInputs());
+    AGMM_RETURN_IF_ERROR(run.Run({}, 1).status());
+    AGMM_ASSIGN_OR_RETURN(const uint64_t sum, ChecksumOf(run.tensor(kC)));
+    AGMM_RETURN_IF_ERROR(run.Delete());
     return sum;
-  }
-
-  absl::Status Fill(const v1::Tensor& tensor) {
-    v1::FillTensorRequest request;
-    request.set_tensor_id(tensor.tensor_id());
-    request.mutable_fill()->set_kind(v1::Fill::KIND_INTEGERS);
-    request.mutable_fill()->set_seed(kSeed);
-    return TransferError(connection_->FillTensor(request).status(), "the source was not filled");
   }
 
   absl::StatusOr<uint64_t> ChecksumOf(const v1::Tensor& tensor) {

@@ -47,6 +47,7 @@ struct CollectiveBench {
   std::vector<std::string> algorithms;  // auto is one of them by default
   int epochs = 1;                       // timed, at least
   absl::Duration timeout;
+  bool ignore_tuning = false;  // as in SubmitJobRequest
   bool json = false;
 };
 // Prints the rows, as text or as JSON, and the ones that cannot run. The matrices are in a session

@@ -14,9 +14,7 @@ void AddProblemFlags(CLI::App* verb, const std::string& all_devices, ProblemFlag
   verb->add_option("--mesh", flags->mesh, "Axes and their sizes, such as x=8 or dp=2,tp=4")
       ->required();
   verb->add_option("--spec", flags->spec, kAnySpecHelp)->capture_default_str();
-  verb->add_option("--dtype", flags->dtype,
-                   "Type of the operands to which --spec gives none: f32, bf16 or f16")
-      ->capture_default_str();
+  verb->add_option("--dtype", flags->dtype, kDTypeHelp)->capture_default_str();
   verb->add_option("--nodes", flags->nodes,
                    "Number of nodes that the ranks are on, in order (default: as many as the ranks "
                    "need)");

@@ -29,8 +29,20 @@ std::string HostOf(const v1::NodeStatus& node) {
   return node.address().substr(0, node.address().rfind(':'));
 }
 
-bool TakesPart(const Mesh& mesh, const v1::DeviceStatus& device) {
-  return absl::c_linear_search(mesh.ranks, device.rank());
+// "K_x", or "K" without axes.
+std::string DimensionText(const Mesh& mesh, const std::string& name, const std::vector<int>& axes) {
+  return axes.empty() ? name : absl::StrCat(name, "_", AxesText(mesh, axes));
+}
+
+// Returns the product whose result is `tensor` with its sum open: a dimension of one element a part
+// is summed.
+std::string OpenProductSpec(const Mesh& mesh, const Tensor& tensor) {
+  const Sharding& sharding = tensor.sharding;
+  const std::string rows = DimensionText(mesh, "M", sharding.rows),
+                    cols = DimensionText(mesh, "N", sharding.cols),
+                    open = AxesText(mesh, sharding.open);
+  return absl::StrFormat("P[%s, K_%s] * Q[K_%s, %s] -> R[%s, %s]{U_%s}", rows, open, open, cols,
+                         rows, cols, open);
 }
 
 std::string NewRequestId() { return absl::StrCat("agmmctl-", RandomHex(kIdBytes)); }
@@ -67,6 +79,10 @@ absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh) {
   return site;
 }
 
+bool TakesPart(const Mesh& mesh, const v1::DeviceStatus& device) {
+  return absl::c_linear_search(mesh.ranks, device.rank());
+}
+
 bool SharesHost(const Site& site) {
   std::vector<std::string> hosts;
   for (const v1::NodeStatus& node : site.status.nodes()) {
@@ -97,13 +113,14 @@ absl::Status CheckRoom(const Site& site, const Problem& problem, int64_t workspa
 }
 
 v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
-                                absl::Duration timeout) {
+                                absl::Duration timeout, bool ignore_tuning) {
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(spec);
   *request.mutable_options() = ToProto(options);
   request.set_repeat_count(repeat);
   *request.mutable_timeout() = ToProto(timeout);
+  request.set_ignore_tuning(ignore_tuning);
   return request;
 }
 
@@ -133,12 +150,13 @@ absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topol
 }
 
 ProductRun::ProductRun(Connection* connection, std::string session, std::string spec,
-                       Problem problem, absl::Duration timeout)
+                       Problem problem, absl::Duration timeout, bool ignore_tuning)
     : connection_(connection),
       session_(std::move(session)),
       spec_(std::move(spec)),
       problem_(std::move(problem)),
-      timeout_(timeout) {}
+      timeout_(timeout),
+      ignore_tuning_(ignore_tuning) {}
 
 absl::Status ProductRun::Create() {
   for (const Tensor& tensor : problem_.tensors) {
@@ -164,8 +182,38 @@ absl::Status ProductRun::Delete() {
   return absl::OkStatus();
 }
 
+absl::Status ProductRun::FillInputs() {
+  uint64_t seed = 0;
+  for (const Operand input : problem_.Inputs()) {
+    if (OpenParts(problem_.mesh, problem_.tensors[input]) > 1) {
+      AGMM_RETURN_IF_ERROR(FillOpen(input));
+      continue;
+    }
+    v1::Fill fill;
+    fill.set_kind(v1::Fill::KIND_INTEGERS);
+    fill.set_seed(++seed);
+    AGMM_RETURN_IF_ERROR(FillOperand(connection_, tensors_[input], fill));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ProductRun::FillOpen(Operand input) {
+  const Tensor& tensor = problem_.tensors[input];
+  const std::string spec = OpenProductSpec(problem_.mesh, tensor);
+  AGMM_ASSIGN_OR_RETURN(
+      Problem product,
+      ParseProblem(spec, problem_.mesh,
+                   {tensor.rows, tensor.cols, OpenParts(problem_.mesh, tensor)}, tensor.dtype));
+  ProductRun run(connection_, session_, spec, std::move(product), timeout_, ignore_tuning_);
+  run.Use(kC, tensors_[input]);
+  AGMM_RETURN_IF_ERROR(run.Create());
+  AGMM_RETURN_IF_ERROR(run.FillInputs());
+  AGMM_RETURN_IF_ERROR(run.Run({}, 1).status());
+  return run.Delete();
+}
+
 absl::StatusOr<v1::Job> ProductRun::Run(const PlanOptions& options, int repeat) {
-  v1::SubmitJobRequest request = RequestJob(spec_, options, repeat, timeout_);
+  v1::SubmitJobRequest request = RequestJob(spec_, options, repeat, timeout_, ignore_tuning_);
   *request.mutable_mesh() = ToProto(problem_.mesh);
   for (const v1::Tensor& tensor : tensors_)
     request.add_tensors()->set_tensor_id(tensor.tensor_id());
@@ -182,6 +230,13 @@ absl::StatusOr<v1::Job> ProductRun::Run(const PlanOptions& options, int repeat) 
   }
   AGMM_RETURN_IF_ERROR(OutcomeOf(*job, timeout_));
   return job;
+}
+
+absl::Status FillOperand(Connection* connection, const v1::Tensor& tensor, const v1::Fill& fill) {
+  v1::FillTensorRequest request;
+  request.set_tensor_id(tensor.tensor_id());
+  *request.mutable_fill() = fill;
+  return TransferError(connection->FillTensor(request).status(), "an operand was not filled");
 }
 
 absl::StatusOr<uint64_t> TensorChecksum(Connection* connection, const v1::Tensor& tensor,

@@ -1,5 +1,5 @@
 // A product or a collective on a connected world: its tensors, and jobs on them. Shared by job,
-// matmul and bench.
+// matmul, bench and tune.
 #pragma once
 
 #include <cstdint>
@@ -28,6 +28,8 @@ struct Site {
 // all ranks. Errors: UNAVAILABLE if the world is not ready; INVALID_ARGUMENT.
 absl::StatusOr<Site> FindSite(Connection* connection, const std::string& mesh);
 
+bool TakesPart(const Mesh& mesh, const v1::DeviceStatus& device);
+
 // True if two CPU devices of the mesh are on one host: on one node, or on nodes of one address.
 // Pure.
 bool SharesHost(const Site& site);
@@ -41,7 +43,7 @@ inline constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
 
 // Returns a request with a random id, without a mesh and tensors.
 v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
-                                absl::Duration timeout);
+                                absl::Duration timeout, bool ignore_tuning);
 
 // Returns OK for a job that succeeded, else its error, which names the job and, if its deadline
 // passed, the flag that set it.
@@ -61,9 +63,9 @@ absl::Status CheckClosed(const Problem& problem, const std::string& spec);
 class ProductRun {
  public:
   // `problem` is `spec` on a mesh of the world. Tensors and jobs belong to `session`; `timeout`
-  // bounds each job.
+  // bounds each job. `ignore_tuning`: as in SubmitJobRequest.
   ProductRun(Connection* connection, std::string session, std::string spec, Problem problem,
-             absl::Duration timeout);
+             absl::Duration timeout, bool ignore_tuning);
 
   const Problem& problem() const { return problem_; }
 
@@ -75,19 +77,29 @@ class ProductRun {
   absl::Status Delete();
   // Requires Create.
   const v1::Tensor& tensor(Operand operand) const { return tensors_[operand]; }
+  // Writes small integers to the inputs, of another seed for each. An input whose sum is open
+  // receives the terms of a product of integers. Requires Create.
+  absl::Status FillInputs();
 
   // Runs a job to its end, and cancels it where the wait fails, for example after Ctrl-C. Errors:
   // that of a job that did not succeed.
   absl::StatusOr<v1::Job> Run(const PlanOptions& options, int repeat);
 
  private:
+  // Writes `input`, whose sum is open.
+  absl::Status FillOpen(Operand input);
+
   Connection* const connection_;
   const std::string session_, spec_;
   const Problem problem_;
   const absl::Duration timeout_;
+  const bool ignore_tuning_;
   std::map<Operand, v1::Tensor> used_;
   std::vector<v1::Tensor> tensors_;  // by operand
 };
+
+// Writes generated values. The message of an error says that an operand was not filled.
+absl::Status FillOperand(Connection* connection, const v1::Tensor& tensor, const v1::Fill& fill);
 
 // Returns the checksum of the contents of a tensor. `what` begins the message of an error.
 absl::StatusOr<uint64_t> TensorChecksum(Connection* connection, const v1::Tensor& tensor,

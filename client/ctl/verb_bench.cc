@@ -34,15 +34,13 @@ namespace {
 constexpr char kAll[] = "all", kSerial[] = "serial";
 constexpr char kDefaultBytes[] = "1KiB:64MiB";
 constexpr int kRounds = 7, kQuickRounds = 3, kMaxRounds = 1000;
-constexpr int kCpuScale = 8;
-constexpr uint64_t kSeedA = 1, kSeedB = 2;
 // A value that products of integers never contain, in any dtype.
 constexpr double kPoison = 0.5;
 // The largest C that is fetched and compared.
 constexpr int64_t kMaxComparedBytes = int64_t{1} << 30;
 
 struct BenchFlags {
-  bool suite = false, quick = false;
+  bool suite = false, quick = false, no_tuning = false;
   int scale = 0;                                // 0: chosen by the kind of device
   int rounds = 0;                               // 0: kRounds or kQuickRounds
   std::vector<std::string> shapes, algorithms;  // none: all, or auto for collectives
@@ -72,10 +70,7 @@ absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
         "with --shape",
         flags.bytes));
   }
-  for (const std::string& text : flags.shapes) {
-    AGMM_ASSIGN_OR_RETURN(const Shape shape, ParseShape(text, flags.spec));
-    plan.shapes.push_back({absl::StrFormat("%dx%dx%d", shape.m, shape.n, shape.k), shape});
-  }
+  AGMM_ASSIGN_OR_RETURN(plan.shapes, ParseShapes(flags.shapes, flags.spec));
   if (flags.scale > 0 && !plan.shapes.empty() && !flags.suite) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--scale %d divides the suite, but only --shape is given; leave it out, or add --suite",
@@ -97,15 +92,8 @@ absl::StatusOr<BenchPlan> Check(const BenchFlags& flags) {
 std::vector<BenchShape> ShapesOf(const BenchFlags& flags, const BenchPlan& plan, const Site& site) {
   std::vector<BenchShape> shapes = plan.shapes;
   if (!shapes.empty() && !flags.suite) return shapes;
-  bool cpu = false;
-  for (const v1::NodeStatus& node : site.status.nodes()) {
-    for (const v1::DeviceStatus& device : node.devices()) cpu |= device.kind() == "cpu";
-  }
-  const int scale = flags.scale > 0 ? flags.scale : cpu ? kCpuScale : 1;
-  for (BenchShape& shape : Suite(site.mesh.size(), scale, flags.suite)) {
-    if (scale > 1) absl::StrAppend(&shape.name, " / ", scale);
+  for (BenchShape& shape : SuiteOf(site.status, site.mesh.size(), flags.scale, /*all=*/flags.suite))
     shapes.push_back(std::move(shape));
-  }
   return shapes;
 }
 
@@ -187,7 +175,8 @@ class Bench {
 
   absl::Status RunCase(BenchCase* one) {
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, flags_.mesh));
-    ProductRun product(connection_, session_, flags_.spec, one->problem, plan_.timeout);
+    ProductRun product(connection_, session_, flags_.spec, one->problem, plan_.timeout,
+                       flags_.no_tuning);
     absl::Status status = CheckRoom(site, one->problem, one->workspace_bytes);
     if (status.ok()) status = Measure(&product, one);
     if (absl::IsResourceExhausted(status)) {
@@ -204,8 +193,7 @@ class Bench {
   absl::Status Measure(ProductRun* product, BenchCase* one) {
     Show("making A and B");
     AGMM_RETURN_IF_ERROR(product->Create());
-    AGMM_RETURN_IF_ERROR(Fill(product->tensor(kA), v1::Fill::KIND_INTEGERS, kSeedA));
-    AGMM_RETURN_IF_ERROR(Fill(product->tensor(kB), v1::Fill::KIND_INTEGERS, kSeedB));
+    AGMM_RETURN_IF_ERROR(product->FillInputs());
     AGMM_RETURN_IF_ERROR(WarmUp(product, one));
     const int count = static_cast<int>(one->rows.size());
     for (int round = 0; round < plan_.rounds; ++round) {
@@ -232,11 +220,14 @@ class Bench {
     const Problem& p = one->problem;
     const bool compared =
         ShapeOf(p).m * ShapeOf(p).n * SizeOf(p.tensors[kC].dtype) <= kMaxComparedBytes;
+    v1::Fill poison;
+    poison.set_kind(v1::Fill::KIND_CONSTANT);
+    poison.set_value(kPoison);
     uint64_t serial = 0;
     for (BenchRow& row : one->rows) {
       Show(absl::StrCat("warm-up  ", row.algorithm));
       const v1::Tensor& c = product->tensor(kC);
-      if (compared) AGMM_RETURN_IF_ERROR(Fill(c, v1::Fill::KIND_CONSTANT, 0));
+      if (compared) AGMM_RETURN_IF_ERROR(FillOperand(connection_, c, poison));
       AGMM_RETURN_IF_ERROR(product->Run({row.algorithm}, 1).status());
       if (!compared) continue;
       AGMM_ASSIGN_OR_RETURN(const uint64_t checksum,
@@ -246,15 +237,6 @@ class Bench {
     }
     Show("warm-up  gather");
     return product->Run(GatherAlone(), 1).status();
-  }
-
-  absl::Status Fill(const v1::Tensor& tensor, v1::Fill::Kind kind, uint64_t seed) {
-    v1::FillTensorRequest request;
-    request.set_tensor_id(tensor.tensor_id());
-    request.mutable_fill()->set_kind(kind);
-    request.mutable_fill()->set_seed(seed);
-    request.mutable_fill()->set_value(kPoison);
-    return TransferError(connection_->FillTensor(request).status(), "an operand was not filled");
   }
 
   void Show(const std::string& what) {
@@ -294,6 +276,7 @@ absl::Status TimeCollectives(const BenchFlags& flags, const BenchPlan& plan, boo
   if (absl::c_linear_search(flags.algorithms, kAll)) bench.algorithms = AlgorithmNames();
   bench.epochs = plan.rounds + 1;  // the first one warms up
   bench.timeout = plan.timeout;
+  bench.ignore_tuning = flags.no_tuning;
   bench.json = json;
   return RunCollectives(connection, bench);
 }
@@ -316,17 +299,12 @@ void AddBench(CLI::App* app, Command* command) {
   verb->add_flag("--suite", flags->suite,
                  "Run the layers of known models, and decoding (default without --shape: four of "
                  "them)");
-  verb->add_option(
-          "--scale", flags->scale,
-          "Divide each dimension of the suite by this (default: 8 with CPU devices, else 1)")
-      ->check(CLI::Range(1, kMaxScale));
+  AddScale(verb, &flags->scale);
   verb->add_option("--algorithm", flags->algorithms,
                    "all, or a comma-separated list of algorithms (default: all; with --collective, "
                    "auto). For products, serial always runs")
       ->delimiter(',');
-  verb->add_option("--dtype", flags->dtype,
-                   "Type of the operands to which --spec gives none: f32, bf16 or f16")
-      ->capture_default_str();
+  verb->add_option("--dtype", flags->dtype, kDTypeHelp)->capture_default_str();
   verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
   verb->add_option("--collective", flags->collectives,
                    "Time collectives in place of products: all, or a comma-separated list of "
@@ -337,15 +315,13 @@ void AddBench(CLI::App* app, Command* command) {
           "With --collective, a size, or the smallest and the largest of a series in which "
           "each is four times the one before")
       ->capture_default_str();
-  verb->add_option("--mesh", flags->mesh,
-                   "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
+  verb->add_option("--mesh", flags->mesh, kMeshHelp);
   verb->add_option("--rounds", flags->rounds,
                    "Timed runs of each algorithm (default: 7; with --quick, 3)")
       ->check(CLI::Range(1, kMaxRounds));
   verb->add_flag("--quick", flags->quick, "Run 3 rounds instead of 7");
-  verb->add_option("--timeout", flags->timeout,
-                   "Time for each job, from its admission to its end, such as 60s or 5m")
-      ->capture_default_str();
+  AddNoTuning(verb, &flags->no_tuning);
+  verb->add_option("--timeout", flags->timeout, kJobTimeoutHelp)->capture_default_str();
   verb->footer(
       "Operands are small integers generated on the devices, in a session that ends with the "
       "command. "

@@ -52,7 +52,7 @@ struct SubmitFlags {
   std::string spec = kDefaultSpec, bindings, timeout = "60s", request_id;
   PlanOptions options;
   int repeat = 1;
-  bool wait = false;
+  bool wait = false, no_tuning = false;
 };
 
 absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
@@ -70,7 +70,8 @@ absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh, FromProto(a.spec().mesh()));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(a.spec().dtype()));
   AGMM_RETURN_IF_ERROR(ParseProblem(flags.spec, mesh, shape, dtype).status());
-  v1::SubmitJobRequest request = RequestJob(flags.spec, flags.options, flags.repeat, timeout);
+  v1::SubmitJobRequest request =
+      RequestJob(flags.spec, flags.options, flags.repeat, timeout, flags.no_tuning);
   if (!flags.request_id.empty()) request.set_request_id(flags.request_id);
   *request.mutable_mesh() = a.spec().mesh();
   *request.mutable_tensors() = {refs.begin(), refs.end()};
@@ -396,6 +397,7 @@ void AddJobSubmit(CLI::App* group, Command* command) {
                    absl::StrCat(kAnySpecHelp, "; over the mesh of A's tensor"))
       ->capture_default_str();
   AddPlanOptions(verb, &flags->options);
+  AddNoTuning(verb, &flags->no_tuning);
   verb->add_flag(
       "--transfers-only", flags->options.transfers_only,
       "Leave out the multiplies, to time the plan's transfers; C is left without contents. With "

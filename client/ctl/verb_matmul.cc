@@ -35,7 +35,7 @@ struct MatmulFlags {
   std::string a, b, out, spec = kDefaultSpec, mesh, dtype, timeout = "60s";
   PlanOptions options;
   int repeat = 0;  // 0: 1, or kCompareRuns
-  bool compare = false;
+  bool compare = false, no_tuning = false;
 };
 
 // The checked flags, with the files open.
@@ -153,7 +153,7 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
       const std::unique_ptr<NpyWriter> out,
       NpyWriter::Create(flags.out, ShapeOf(problem).m, ShapeOf(problem).n, out_dtype));
   AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
-  ProductRun product(connection, session, flags.spec, problem, inputs.timeout);
+  ProductRun product(connection, session, flags.spec, problem, inputs.timeout, flags.no_tuning);
   AGMM_RETURN_IF_ERROR(product.Create());
   AGMM_RETURN_IF_ERROR(
       SendFile(connection, *inputs.a, product.tensor(kA), problem.tensors[kA].dtype));
@@ -201,20 +201,18 @@ void AddMatmul(CLI::App* app, Command* command) {
                    "The .npy file for the product; bf16 is written as f32; - is standard output")
       ->required();
   verb->add_option("--spec", flags->spec, kSpecHelp)->capture_default_str();
-  verb->add_option("--mesh", flags->mesh,
-                   "Axes and their sizes, such as x=4 (default: x=<ranks of the world>)");
+  verb->add_option("--mesh", flags->mesh, kMeshHelp);
   verb->add_option(
       "--dtype", flags->dtype,
       "Type of the operands to which --spec gives none: f32, bf16 or f16 (default: the "
       "files', or f32 if they differ)");
   AddPlanOptions(verb, &flags->options);
+  AddNoTuning(verb, &flags->no_tuning);
   verb->add_option("--repeat", flags->repeat,
                    "Number of runs; the first warms up (default: 1; with --compare, 5 of each "
                    "algorithm)")
       ->check(CLI::Range(1, kMaxRepeat));
-  verb->add_option("--timeout", flags->timeout,
-                   "Time for each job, from its admission to its end, such as 60s or 5m")
-      ->capture_default_str();
+  verb->add_option("--timeout", flags->timeout, kJobTimeoutHelp)->capture_default_str();
   verb->add_flag("--compare", flags->compare,
                  "Compare with the unfused product, and with f64 on a sample of C");
   OnVerb(verb, command, flags, RunMatmul);
