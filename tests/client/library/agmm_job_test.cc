@@ -1,9 +1,12 @@
 // Jobs through the public library: waits, callbacks, futures, watches, and how they end.
+#include <google/protobuf/text_format.h>
+
 #include <atomic>
 #include <filesystem>
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "agmm/v1/tuning.pb.h"
 #include "tests/client/library/library_fixture.h"
 
 namespace agmm {
@@ -11,6 +14,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 class LibraryJob : public LibraryJobTest {
  protected:
@@ -39,6 +43,34 @@ TEST_F(LibraryJob, FiguresReportTheTime) {
   ASSERT_TRUE(done.ok()) << done.status().ToString();
   EXPECT_GT(done->figures.time_us, 0);
   EXPECT_EQ(done->figures.flop_count, 2. * kM * kN * kK);
+}
+
+TEST_F(LibraryJob, AJobRunsTheTunedPlanUnlessItIgnoresIt) {
+  v1::StoreTuningRequest store;
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"pb(plans {
+             spec: "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+             dtypes: [ DTYPE_F32, DTYPE_F32, DTYPE_F32 ]
+             mesh: "x=2"
+             ranks_per_node: 2
+             m: 50
+             n: 40
+             k: 30
+             options { algorithm: "serial" chunk_count: 1 k_chunk_count: 1 split: "N=x" }
+             time_us: 1
+             date: "2026-11-27"
+           })pb",
+      &store));
+  const auto stored = world_.Connect(0)->StoreTuning(store);
+  ASSERT_TRUE(stored.ok()) << stored.status();
+  JobRequest request = Request();
+  const Outcome tuned = Submit(*client_, request).Wait();
+  ASSERT_TRUE(tuned.ok()) << tuned.status().ToString();
+  EXPECT_THAT(tuned->explanation, StartsWith("tuned: serial"));
+  request.ignore_tuning = true;
+  const Outcome predicted = Submit(*client_, request).Wait();
+  ASSERT_TRUE(predicted.ok()) << predicted.status().ToString();
+  EXPECT_THAT(predicted->explanation, StartsWith("auto takes"));
 }
 
 TEST_F(LibraryJob, ASubmitReturnsTheErrorOfTheDaemon) {
