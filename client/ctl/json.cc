@@ -21,10 +21,13 @@ using google::protobuf::Reflection;
 using NamePair = std::pair<absl::string_view, absl::string_view>;
 
 // The messages that are documents: "agmm.NAME.v1".
-constexpr NamePair kDocuments[] = {
-    {"GetStatusResponse", "status"},        {"Tensor", "tensor"},
-    {"ListTensorsResponse", "tensor_list"}, {"Job", "job"},
-    {"ListJobsResponse", "job_list"},       {"MachineStatus", "machine"}};
+constexpr NamePair kDocuments[] = {{"GetStatusResponse", "status"},
+                                   {"Tensor", "tensor"},
+                                   {"ListTensorsResponse", "tensor_list"},
+                                   {"Job", "job"},
+                                   {"ListJobsResponse", "job_list"},
+                                   {"MachineStatus", "machine"},
+                                   {"TuningStatus", "tuning"}};
 
 // Fields that have another name in JSON; an empty name leaves the field out.
 constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},
@@ -56,7 +59,8 @@ constexpr absl::string_view kZeroIsNull[] = {"Job.engine",
                                              "Tensor.name",
                                              "RankReport.start_unix_us",
                                              "RankReport.epoch_start_unix_us",
-                                             "Tensor.session_id"};
+                                             "Tensor.session_id",
+                                             "TuningStatus.file"};
 
 // Returns the second of the pair that begins with `key`, if there is one.
 std::optional<std::string> Find(absl::Span<const NamePair> names, absl::string_view key) {

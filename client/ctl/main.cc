@@ -89,6 +89,7 @@ int Main(int argc, char** argv) {
   AddJob(&app, &command);
   AddMatmul(&app, &command);
   AddBench(&app, &command);
+  AddTune(&app, &command);
   AddPlan(&app, &command);
   AddSimulate(&app, &command);
   AddAdvise(&app, &command);

@@ -43,6 +43,7 @@ void AddSimulate(CLI::App* app, Command* command);
 void AddStatus(CLI::App* app, Command* command);
 void AddTensor(CLI::App* app, Command* command);
 void AddTopo(CLI::App* app, Command* command);
+void AddTune(CLI::App* app, Command* command);
 
 // Makes `verb` call `run`; parsing has filled in *flags by then.
 template <typename Flags>

@@ -1,0 +1,96 @@
+#include "client/ctl/tuning_race.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "client/ctl/matmul_figures.h"
+
+namespace agmm {
+namespace {
+
+constexpr double kTurnMs = 50;
+// The epochs of one turn. A prediction may be wrong, so the first turn is short; a job reports its
+// last 64 epochs.
+constexpr double kFirstEpochs = 8, kMostEpochs = 64, kFewestEpochs = 2;
+// A contender that is slower than the best by more than this factor drops out.
+constexpr double kClearlySlower = 1.1;
+constexpr int kFewestContenders = 2;
+// The spread of runs that are too few to have one.
+constexpr double kUnknownSpread = 0.1;
+
+double TimeOf(const Contender& contender) {
+  return contender.MeasuredMs().value_or(std::numeric_limits<double>::infinity());
+}
+
+// The contenders in the race, the fastest first.
+std::vector<int> Ranking(const TuningRace& race) {
+  std::vector<int> ranking;
+  for (int i = 0; i < static_cast<int>(race.contenders.size()); ++i)
+    if (race.contenders[i].races()) ranking.push_back(i);
+  std::stable_sort(ranking.begin(), ranking.end(), [&](int x, int y) {
+    return TimeOf(race.contenders[x]) < TimeOf(race.contenders[y]);
+  });
+  return ranking;
+}
+
+double SpreadOfRuns(const Contender& contender) {
+  return SpreadOf(contender.runs_ms).value_or(kUnknownSpread);
+}
+
+}  // namespace
+
+std::optional<double> Contender::MeasuredMs() const { return Median(runs_ms); }
+
+TuningRace RaceOf(const Problem& problem, const Choice& choice) {
+  TuningRace race;
+  for (const PlanCandidate& candidate : choice.candidates) {
+    if (!candidate.refused.empty()) continue;
+    const int index = static_cast<int>(race.contenders.size());
+    if (candidate.recipe == choice.recipe) race.predicted = index;
+    if (candidate.recipe.algorithm->arrivals == Arrivals::kContiguous && !race.serial)
+      race.serial = index;
+    Contender contender;
+    contender.options = OptionsOf(problem, candidate.recipe);
+    contender.predicted_ms = static_cast<double>(candidate.time_ns) * 1e-6;
+    contender.workspace_bytes = candidate.workspace_bytes;
+    race.contenders.push_back(std::move(contender));
+  }
+  return race;
+}
+
+int EpochsOf(const Contender& contender) {
+  const double time_ms = contender.MeasuredMs().value_or(contender.predicted_ms);
+  const double most = contender.runs_ms.empty() ? kFirstEpochs : kMostEpochs;
+  if (time_ms <= 0) return static_cast<int>(most);
+  return static_cast<int>(std::clamp(1 + std::ceil(kTurnMs / time_ms), kFewestEpochs, most));
+}
+
+double FirstRoundMs(const TuningRace& race) {
+  double sum_ms = 0;
+  for (const Contender& contender : race.contenders) {
+    if (contender.races()) sum_ms += contender.predicted_ms * EpochsOf(contender);
+  }
+  return sum_ms;
+}
+
+void DropSlow(TuningRace* race) {
+  const std::vector<int> ranking = Ranking(*race);
+  for (size_t place = kFewestContenders; place < ranking.size(); ++place) {
+    const int index = ranking[place];
+    if (index == race->predicted || index == race->serial) continue;
+    Contender& contender = race->contenders[index];
+    contender.dropped =
+        TimeOf(contender) > TimeOf(race->contenders[ranking.front()]) * kClearlySlower;
+  }
+}
+
+int WinnerOf(const TuningRace& race) {
+  const Contender& predicted = race.contenders[race.predicted];
+  const std::vector<int> ranking = Ranking(race);
+  const int best = ranking.empty() ? race.predicted : ranking.front();
+  const double spread = std::max(SpreadOfRuns(race.contenders[best]), SpreadOfRuns(predicted));
+  return TimeOf(race.contenders[best]) < TimeOf(predicted) * (1 - spread) ? best : race.predicted;
+}
+
+}  // namespace agmm

@@ -1,0 +1,29 @@
+// The results of agmmctl tune, and the world's table of tuned plans, as text and JSON. Pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "agmm/v1/tuning.pb.h"
+#include "client/ctl/json.h"
+#include "client/ctl/tuning_run.h"
+
+namespace agmm {
+
+// "8192x11008x4096: ring, 4 chunks a shard: 12.300 ms, auto 13.100 ms".
+std::string TunedLine(const TunedShape& one);
+// A row for each shape.
+std::string TunedText(const std::vector<TunedShape>& shapes);
+// {"schema": "agmm.tune_result.v1", "name", "spec", "m", "n", "k", "dtypes", "mesh": "x=4",
+//  "ranks": [world rank], "skipped": null or why, OPTIONS, "time_ms", "spread", "predicted_ms",
+//  "auto_ms", "serial_ms", "is_auto": the stored plan is the choice of auto, "hardware", "date",
+//  "plans": [{OPTIONS, "predicted_ms", "time_ms", "spread", "epochs", "rounds", "dropped",
+//  "refused": null or why}]}
+// OPTIONS are "algorithm" and the fields of OptionsJson.
+// A value that is not known is null.
+Json ToJson(const TunedShape& one);
+
+// The stored plans, the shipped ones, and the entries that cannot be used.
+std::string TuningStatusText(const v1::TuningStatus& status);
+
+}  // namespace agmm

@@ -1,0 +1,50 @@
+// The measurements of agmmctl tune.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "agmm/v1/tuning.pb.h"
+#include "client/connect/connection.h"
+#include "client/ctl/bench_shapes.h"
+#include "client/ctl/tuning_race.h"
+#include "kernels/base/dtype.h"
+#include "kernels/schedule/problem.h"
+
+namespace agmm {
+
+struct TuneRequest {
+  std::string spec, mesh;
+  DType dtype = DType::kBF16;      // of the operands to which the spec gives none
+  std::vector<BenchShape> shapes;  // of the spec
+  bool suite = false;              // adds the suite
+  int scale = 0;                   // of the suite; 0: chosen by the kind of device
+  absl::Duration budget;           // of all shapes together
+  int rounds = 0;                  // of each shape, at most
+  absl::Duration timeout;          // of each job
+};
+
+struct TunedShape {
+  std::string name;
+  Problem problem;
+  TuningRace race;
+  int winner = 0;        // of the race's contenders
+  v1::TunedPlan stored;  // as the sequencer keeps it
+  std::string skipped;   // the reason if it was not measured; nothing is stored then
+};
+
+// Receives a shape once its plan is stored, or it is skipped. `shown`: a line on the terminal shows
+// the progress.
+using OnTuned = std::function<void(const TunedShape& one, bool shown)>;
+
+// Measures the plans of each shape in turn and stores the best ones in the world, each shape's as
+// soon as it is known. Measures the world first if it does not know its machine. The tensors belong
+// to a session that ends with the connection. Errors: INVALID_ARGUMENT for a budget that is too
+// short for one round, if that is known before anything runs, and DEADLINE_EXCEEDED if it is not;
+// RESOURCE_EXHAUSTED if no shape fits.
+absl::Status Tune(Connection* connection, const TuneRequest& request, const OnTuned& on_done);
+
+}  // namespace agmm

@@ -1,0 +1,256 @@
+// The race of plans of agmmctl tune, and its output.
+#include <algorithm>
+
+#include "client/ctl/table.h"
+#include "client/ctl/tuning_race.h"
+#include "client/ctl/tuning_report.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "kernels/schedule/spec.h"
+#include "proto/convert/machine_text.h"
+#include "tests/client/messages_fixture.h"
+#include "tests/support/widest.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+Problem SomeProblem() {
+  return *ParseProblem(kDefaultSpec, *ParseMesh("x=4"), {1024, 1376, 512}, DType::kBF16);
+}
+
+Contender Ran(const std::string& algorithm, std::vector<double> runs_ms) {
+  Contender contender;
+  contender.options = {.algorithm = algorithm, .chunks = 2, .k_chunks = 1, .split = "N=x"};
+  contender.predicted_ms = 11;
+  contender.runs_ms = std::move(runs_ms);
+  contender.rounds = 1;
+  return contender;
+}
+
+// The choice of auto is the first one, and serial the last.
+TuningRace RaceOf(std::vector<Contender> contenders) {
+  TuningRace race;
+  race.contenders = std::move(contenders);
+  race.serial = static_cast<int>(race.contenders.size()) - 1;
+  return race;
+}
+
+std::vector<bool> Dropped(const TuningRace& race) {
+  std::vector<bool> dropped;
+  for (const Contender& contender : race.contenders) dropped.push_back(contender.dropped);
+  return dropped;
+}
+
+TEST(TuningRace, TakesTheCandidatesThatAreNotRefused) {
+  const Problem problem = SomeProblem();
+  const Topology topology = *UniformTopology(4, 2, 2);
+  const absl::StatusOr<Choice> choice =
+      Choose(problem, {*Preset("cpu-tcp"), topology, {}}, PlanOptions());
+  ASSERT_TRUE(choice.ok()) << choice.status();
+  Choice with_refused = *choice;
+  with_refused.candidates.push_back(choice->candidates.back());
+  with_refused.candidates.back().refused = "does not fit";
+  const TuningRace race = RaceOf(problem, with_refused);
+  ASSERT_EQ(race.contenders.size(), choice->candidates.size());
+  EXPECT_EQ(race.contenders[race.predicted].options, OptionsOf(problem, choice->recipe));
+  ASSERT_TRUE(race.serial.has_value());
+  EXPECT_EQ(race.contenders[*race.serial].options.algorithm, "serial");
+  for (const Contender& contender : race.contenders) {
+    EXPECT_NE(contender.options.algorithm, "auto");
+    EXPECT_GT(contender.options.chunks, 0);
+    EXPECT_GT(contender.options.k_chunks, 0);
+    EXPECT_NE(contender.options.split, "");
+    EXPECT_GT(contender.predicted_ms, 0);
+  }
+}
+
+TEST(TuningRace, AJobHasAtLeastOneTimedEpochAndNoMoreThanAreReported) {
+  Contender contender = Ran("ring", {});
+  for (const auto& [predicted_ms, epochs] : {std::pair(0.1, 8), {10.0, 6}, {50.0, 2}, {900.0, 2}}) {
+    contender.predicted_ms = predicted_ms;
+    EXPECT_EQ(EpochsOf(contender), epochs) << predicted_ms;
+  }
+  for (const auto& [time_ms, epochs] : {std::pair(0.1, 64), {1.0, 51}, {10.0, 6}, {900.0, 2}}) {
+    contender.runs_ms = {time_ms};
+    EXPECT_EQ(EpochsOf(contender), epochs) << time_ms;
+  }
+}
+
+TEST(TuningRace, TheFirstRoundTakesThePredictedTimes) {
+  TuningRace race = RaceOf({Ran("ring", {}), Ran("direct", {}), Ran("serial", {})});
+  race.contenders[0].predicted_ms = 100;
+  race.contenders[1].predicted_ms = 1;
+  race.contenders[2].refused = "does not fit";
+  EXPECT_DOUBLE_EQ(FirstRoundMs(race), 100 * 2 + 1 * 8);
+}
+
+TEST(TuningRace, SlowContendersDropOutExceptAutoAndSerial) {
+  TuningRace race = RaceOf({Ran("ring", {20}), Ran("direct", {10}), Ran("split_ring", {10.9}),
+                            Ran("peer", {11.2}), Ran("serial", {40})});
+  DropSlow(&race);
+  EXPECT_EQ(Dropped(race), std::vector<bool>({false, false, false, true, false}));
+}
+
+TEST(TuningRace, AtLeastTwoContendersStay) {
+  TuningRace race = RaceOf({Ran("direct", {10}), Ran("ring", {13}), Ran("peer", {15})});
+  race.serial.reset();
+  DropSlow(&race);
+  EXPECT_EQ(Dropped(race), std::vector<bool>({false, false, true}));
+}
+
+TEST(TuningRace, TheFastestWinsIfItBeatsAutoByMoreThanTheSpread) {
+  // Half of the runs of auto differ from the median by at most 5 %.
+  const Contender chosen = Ran("ring", {95, 95, 100, 105, 105});
+  EXPECT_EQ(WinnerOf(RaceOf({chosen, Ran("direct", {94, 94, 94})})), 1);
+  EXPECT_EQ(WinnerOf(RaceOf({chosen, Ran("direct", {96, 96, 96})})), 0) << "within the spread";
+  EXPECT_EQ(WinnerOf(RaceOf({chosen, Ran("direct", {80, 94, 94, 108, 108})})), 0)
+      << "within its own spread";
+  EXPECT_EQ(WinnerOf(RaceOf({chosen, Ran("direct", {120, 120, 120})})), 0);
+}
+
+TEST(TuningRace, ContendersWithFewRunsMustBeatAutoClearly) {
+  EXPECT_EQ(WinnerOf(RaceOf({Ran("ring", {100}), Ran("direct", {91})})), 0);
+  EXPECT_EQ(WinnerOf(RaceOf({Ran("ring", {100}), Ran("direct", {89})})), 1);
+}
+
+TEST(TuningRace, ContendersThatDroppedOutOrWereRefusedDoNotWin) {
+  TuningRace race =
+      RaceOf({Ran("ring", {100}), Ran("direct", {50}), Ran("peer", {}), Ran("serial", {120})});
+  race.contenders[1].dropped = true;
+  race.contenders[2].refused = "does not fit";
+  EXPECT_EQ(WinnerOf(race), 0);
+}
+
+TunedShape SomeShape() {
+  TunedShape one;
+  one.name = "LLaMA-7B / 8";
+  one.problem = SomeProblem();
+  one.race =
+      RaceOf({Ran("ring", {12, 12, 12}), Ran("direct", {10, 10, 11}), Ran("serial", {15, 15, 15})});
+  one.winner = 1;
+  one.stored.set_hardware("cpu: 2 x Some Processor");
+  one.stored.set_date("2026-11-27");
+  return one;
+}
+
+TunedShape SkippedShape() {
+  TunedShape one = SomeShape();
+  one.name = "GPT-3 / 8";
+  one.race = {};
+  one.skipped = "rank 1 has 1 GiB free of 2 GiB";
+  return one;
+}
+
+TEST(TuningReport, ARowComparesTheStoredPlanWithAutoAndSerial) {
+  const std::string text = TunedText({SomeShape(), SkippedShape()});
+  EXPECT_THAT(text, HasSubstr("A[M_x, K] * B[K, N_x] -> C[M, N_x]  bf16  mesh x=4\n"));
+  EXPECT_THAT(text, HasSubstr("LLaMA-7B / 8  10.000  12.000  15.000     11.000  direct, 2 chunks a "
+                              "shard, split N=x\n"));
+  EXPECT_THAT(text, HasSubstr("GPT-3 / 8"));
+  EXPECT_THAT(text, HasSubstr("skipped\n    rank 1 has 1 GiB free of 2 GiB\n"));
+  EXPECT_THAT(text, Not(HasSubstr("(auto)")));
+  EXPECT_EQ(TunedLine(SomeShape()),
+            "LLaMA-7B / 8: direct, 2 chunks a shard, split N=x: 10.000 ms, auto 12.000 ms");
+  EXPECT_EQ(TunedLine(SkippedShape()), "GPT-3 / 8: skipped: rank 1 has 1 GiB free of 2 GiB");
+}
+
+TEST(TuningReport, TheChoiceOfAutoIsNamed) {
+  TunedShape one = SomeShape();
+  one.winner = one.race.predicted;
+  EXPECT_THAT(TunedLine(one), HasSubstr("split N=x (auto): 12.000 ms"));
+}
+
+TEST(TuningReport, LinesFitATerminal) {
+  FitLinesTo(80);
+  EXPECT_LE(Widest(TunedText({SomeShape(), SkippedShape()})), 80u);
+  FitLinesTo(100);
+}
+
+TEST(TuningReport, JsonHasEveryPlan) {
+  const Json json = ToJson(SomeShape());
+  EXPECT_EQ(json["schema"], "agmm.tune_result.v1");
+  EXPECT_EQ(json["name"], "LLaMA-7B / 8");
+  EXPECT_EQ(json["m"], 1024);
+  EXPECT_EQ(json["dtypes"], Json({"bf16", "bf16", "bf16"}));
+  EXPECT_EQ(json["algorithm"], "direct");
+  EXPECT_EQ(json["chunks"], 2);
+  EXPECT_EQ(json["time_ms"], 10);
+  EXPECT_EQ(json["auto_ms"], 12);
+  EXPECT_EQ(json["serial_ms"], 15);
+  EXPECT_EQ(json["is_auto"], false);
+  EXPECT_EQ(json["hardware"], "cpu: 2 x Some Processor");
+  ASSERT_EQ(json["plans"].size(), 3u);
+  EXPECT_EQ(json["plans"][0]["algorithm"], "ring");
+  EXPECT_EQ(json["plans"][0]["epochs"], 3);
+}
+
+TEST(TuningReport, JsonOfASkippedShapeHasTheSameFields) {
+  const Json some = ToJson(SomeShape()), skipped = ToJson(SkippedShape());
+  EXPECT_EQ(skipped["skipped"], "rank 1 has 1 GiB free of 2 GiB");
+  ASSERT_EQ(some.size(), skipped.size());
+  for (const auto& item : some.items()) ASSERT_TRUE(skipped.contains(item.key())) << item.key();
+  EXPECT_TRUE(skipped["algorithm"].is_null());
+  EXPECT_TRUE(skipped["time_ms"].is_null());
+}
+
+v1::TunedPlan SomePlan() {
+  return FromText<v1::TunedPlan>(R"pb(
+    spec: "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+    dtypes: DTYPE_BF16
+    dtypes: DTYPE_BF16
+    dtypes: DTYPE_F32
+    mesh: "x=4"
+    ranks_per_node: 2
+    ranks_per_node: 2
+    m: 1024
+    n: 1376
+    k: 512
+    hardware: "cpu: 2 x Some Processor"
+    between_gb_per_s: 1.25
+    options { algorithm: "ring" chunk_count: 4 k_chunk_count: 1 split: "N=x" }
+    time_us: 12300
+    serial_us: 15000
+    date: "2026-11-27"
+  )pb");
+}
+
+TEST(TuningReport, PlansOfOneProblemShareATable) {
+  v1::TuningStatus status;
+  *status.add_plans() = SomePlan();
+  *status.add_plans() = SomePlan();
+  status.mutable_plans(1)->set_m(2048);
+  *status.add_shipped() = SomePlan();
+  status.mutable_shipped(0)->set_mesh("x=2,y=2");
+  status.set_file("/var/lib/agmm/tuning.txtpb");
+  status.add_skipped("/var/lib/agmm/tuning.txtpb:7:3: m is 0");
+  EXPECT_EQ(TuningStatusText(status),
+            "A[M_x, K] * B[K, N_x] -> C[M, N_x]  bf16, bf16 -> f32  mesh x=4\n"
+            "on 2 nodes with 2+2 ranks: cpu: 2 x Some Processor, 1.25 GB/s between nodes\n"
+            "shape               T  serial  date        plan\n"
+            "                   ms      ms\n"
+            "1024x1376x512  12.300  15.000  2026-11-27  ring, 4 chunks a shard, split N=x\n"
+            "2048x1376x512  12.300  15.000  2026-11-27  ring, 4 chunks a shard, split N=x\n"
+            "\n"
+            "shipped with the program:\n"
+            "\n"
+            "A[M_x, K] * B[K, N_x] -> C[M, N_x]  bf16, bf16 -> f32  mesh x=2,y=2\n"
+            "on 2 nodes with 2+2 ranks: cpu: 2 x Some Processor, 1.25 GB/s between nodes\n"
+            "shape               T  serial  date        plan\n"
+            "                   ms      ms\n"
+            "1024x1376x512  12.300  15.000  2026-11-27  ring, 4 chunks a shard, split N=x\n"
+            "\n"
+            "the plans are in /var/lib/agmm/tuning.txtpb\n"
+            "not used: /var/lib/agmm/tuning.txtpb:7:3: m is 0\n");
+}
+
+TEST(TuningReport, AnEmptyTableSaysHowToFillIt) {
+  EXPECT_EQ(TuningStatusText({}),
+            "no tuned plans; `agmmctl tune` measures some\n\n"
+            "the plans are kept until the daemon of node 0 ends\n");
+}
+
+}  // namespace
+}  // namespace agmm

@@ -1,0 +1,167 @@
+// agmmctl tune, as a user runs it.
+#include <google/protobuf/text_format.h>
+#include <signal.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "agmm/v1/tuning.pb.h"
+#include "kernels/base/deadline.h"
+#include "tests/e2e/ctl.h"
+
+namespace agmm {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+using Json = nlohmann::json;
+
+constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+
+class CtlTune : public Ctl {
+ protected:
+  // Tunes the product of PutOperands.
+  std::vector<std::string> Tuning(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"tune",     kSpec, "M=96,N=64,K=80", "--dtype", "f32",
+                                          "--rounds", "2"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return arguments;
+  }
+  // Runs the product of PutOperands and returns why its plan was chosen.
+  std::string Explanation(std::vector<std::string> more = {}) {
+    std::vector<std::string> arguments = {"job",         "submit", "--bind",
+                                          "A=X,B=W,C=Y", "--wait", "--json"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    const std::string out = Ok(arguments);
+    const std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
+    return Json::parse(lines.back())["explanation"];
+  }
+  Json Plans() { return OkJson({"tune", "--list"})["plans"]; }
+  v1::TuningTable TableIn(const std::string& path) {
+    v1::TuningTable table;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(ReadFile(path), &table));
+    return table;
+  }
+  void ExpectNothingIsLeft() {
+    const Json list = OkJson({"tensor", "list"});
+    EXPECT_EQ(list["tensors"].size(), 0u) << list;
+  }
+};
+
+TEST_F(CtlTune, LaterJobsRunTheStoredPlan) {
+  const Json tuned = OkJson(Tuning());
+  EXPECT_EQ(tuned["schema"], "agmm.tune_result.v1");
+  EXPECT_TRUE(tuned["skipped"].is_null());
+  EXPECT_EQ(tuned["dtypes"], Json({"f32", "f32", "f32"}));
+  EXPECT_GT(tuned["time_ms"], 0);
+  EXPECT_GT(tuned["auto_ms"], 0);
+  EXPECT_GT(tuned["serial_ms"], 0);
+  EXPECT_GE(tuned["plans"].size(), 2u);
+  ExpectNothingIsLeft();
+
+  const TestMatrix product = PutOperands();
+  EXPECT_THAT(Explanation(), StartsWith("tuned"));
+  EXPECT_TRUE(SameBits(Get("Y"), product));
+  EXPECT_THAT(Explanation({"--no-tuning"}), StartsWith("auto takes"));
+  const Json shown = OkJson({"job", "show", "1"});
+  EXPECT_THAT(shown["explanation"], Not(StartsWith("tuned"))) << "a job of tune itself";
+  for (const char* flag : {"--quick", "--no-tuning"}) {
+    const std::string out = Ok({"bench", "--shape", "M=96,N=64,K=80", "--dtype", "f32", "--rounds",
+                                "1", "--algorithm", "auto", "--json", flag});
+    const std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
+    const std::string why = Json::parse(lines.back())["explanation"];
+    EXPECT_EQ(absl::StartsWith(why, "tuned"), std::string(flag) != "--no-tuning") << why;
+  }
+}
+
+TEST_F(CtlTune, TheTableIsShownAndSavedAsText) {
+  EXPECT_THAT(Ok({"tune", "--list"}), HasSubstr("no tuned plans"));
+  const std::string saved = world_.Path("saved.txtpb"), listed = world_.Path("listed.txtpb");
+  const std::string text = Ok(Tuning({"M=192,N=64,K=80", "--save", saved}));
+  EXPECT_THAT(text, StartsWith("96x64x80: "));
+  EXPECT_THAT(text, HasSubstr("\n192x64x80: "));
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", kSpec, "  f32  mesh x=4\n")));
+  const v1::TuningTable table = TableIn(saved);
+  ASSERT_EQ(table.plans_size(), 2);
+  EXPECT_EQ(table.plans(0).spec(), kSpec);
+  EXPECT_EQ(table.plans(1).m(), 192);
+  EXPECT_NE(table.plans(0).hardware(), "");
+  EXPECT_GT(table.plans(0).time_us(), 0);
+  EXPECT_GT(table.plans(0).serial_us(), 0);
+  EXPECT_NE(table.plans(0).options().algorithm(), "auto");
+  EXPECT_GT(table.plans(0).options().chunk_count(), 0);
+
+  const std::string list = Ok({"tune", "--list", "--save", listed});
+  EXPECT_THAT(list, HasSubstr("192x64x80"));
+  EXPECT_EQ(ReadFile(listed), ReadFile(saved));
+  EXPECT_EQ(Plans().size(), 2u);
+}
+
+TEST_F(CtlTune, CollectivesAndOpenSumsAreTuned) {
+  const std::string out =
+      Ok({"tune", "A[M, K]{U_x} -> B[M_x, K]", "M=64,K=32", "--rounds", "1", "--json"});
+  const Json tuned = Json::parse(out);
+  EXPECT_TRUE(tuned["skipped"].is_null()) << tuned;
+  EXPECT_EQ(tuned["m"], 64);
+  EXPECT_EQ(tuned["k"], 0);
+  EXPECT_GT(tuned["time_ms"], 0);
+  EXPECT_EQ(Plans().size(), 1u);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CtlTune, AShapeThatDoesNotFitIsSkippedAndTheOthersAreNot) {
+  const std::string text = Ok({"tune", kSpec, "M=100000,N=1000,K=1000", "M=96,N=64,K=80",
+                               "--rounds", "1", "--budget", "10m"});
+  EXPECT_THAT(text, HasSubstr("100000x1000x1000: skipped: no plan of "));
+  EXPECT_EQ(Plans().size(), 1u);
+  ExpectError({"tune", kSpec, "M=100000,N=1000,K=1000", "--budget", "10m"}, 8, "no shape fits");
+}
+
+TEST_F(CtlTune, MistakesAreReportedBeforeAnythingRuns) {
+  ExpectError({"tune"}, 2, "no shape is given");
+  ExpectError({"tune", kSpec}, 2, "no shape is given");
+  ExpectError({"tune", "--suite", "--list"}, 2, "--list");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--scale", "2"}, 2, "add --suite");
+  ExpectError({"tune", "A[M_x, K] -> B[M, K]", "--suite"}, 2, "--suite has the shapes of products");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--mesh", "x=5"}, 2, "needs 5 ranks");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--budget", "never"}, 2, "--budget \"never\"");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--timeout", "never"}, 2, "--timeout \"never\"");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--dtype", "i8"}, 2, "i8");
+  ExpectError({"tune", kSpec, "M=8,N=8,K=8", "--save", "/no/such/folder/file"}, 2,
+              "/no/such/folder");
+  ExpectError({"tune", kSpec, "M=4096,N=4096,K=4096", "--budget", "1ms"}, 2,
+              "is too short: one round of the plans of 1 shape takes about");
+  for (const auto& [spec, shape, what] : {std::tuple(kSpec, "8x8x8", "expected M=, N= or K="),
+                                          {kSpec, "M=8,N=8", "K="},
+                                          {"A[M_x, K] * B[K, N_y]", "M=8,N=8,K=8", "spec"},
+                                          {"M=8,N=8,K=8", "M=8,N=8,K=8", "spec"}}) {
+    const Ran ran = Run({"tune", spec, shape});
+    EXPECT_EQ(ran.exit_code, 2) << ran.err;
+    EXPECT_THAT(ran.err, HasSubstr(what));
+  }
+  EXPECT_EQ(Plans().size(), 0u);
+  EXPECT_THAT(Ok({"job", "list"}), HasSubstr("no jobs"));
+  ExpectNothingIsLeft();
+}
+
+TEST_F(CtlTune, CtrlCKeepsTheShapesThatAreFinished) {
+  const std::string saved = world_.Path("saved.txtpb");
+  const auto tune = world_.StartCtl(1, {"tune", kSpec, "M=64,N=64,K=64", "M=640,N=640,K=640",
+                                        "--rounds", "100", "--budget", "10s", "--save", saved});
+  ASSERT_TRUE(Prints(tune.get(), "64x64x64: ")) << "it is at the second product";
+  tune->Signal(SIGINT);
+  EXPECT_EQ(tune->Wait(kPatience), 130);
+  EXPECT_THAT(tune->err(), StartsWith("agmmctl: "));
+  EXPECT_EQ(Plans().size(), 1u);
+  EXPECT_EQ(TableIn(saved).plans_size(), 1);
+  for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
+       absl::SleepFor(absl::Milliseconds(20))) {
+    if (OkJson({"tensor", "list"})["tensors"].empty()) break;
+  }
+  ExpectNothingIsLeft();
+}
+
+}  // namespace
+}  // namespace agmm
