@@ -8,9 +8,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
-#include "kernels/schedule/clocks.h"
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/plan.h"
+#include "kernels/schedule/reach.h"
 
 namespace agmm {
 namespace {
@@ -53,7 +53,7 @@ class EarlierGates {
   using Gates = absl::Span<const Order::Gate>;
 
   EarlierGates(const Schedule& schedule, const Order& order)
-      : order_(order), clocks_(order), sends_(order.nodes(), -1), is_entry_(order.nodes()) {
+      : order_(order), reach_(order), sends_(order.nodes(), -1), is_entry_(order.nodes()) {
     for (const auto& [rank, step] : order.sequence()) {
       const Order::Node node = order.NodeOf({rank, step});
       const Gates gates = order.GatesOf(node.index);
@@ -63,92 +63,95 @@ class EarlierGates {
                               (order.IsEnvironment(gates[0].index) || is_entry_[gates[0].index]);
     }
   }
-  int blocks() const { return clocks_.blocks(); }
-  // From here on, Find examines the chains of `block`.
-  void Compute(int block) { clocks_.Compute(block_ = block); }
-  // Calls `found` with the position of each, from `first` on.
-  template <typename Found>
-  void Find(Gates gates, int first, Found found) const {
-    if (std::none_of(gates.begin() + first, gates.end(),
-                     [&](const auto& gate) { return Concerns(gate); }))
-      return;
-    // The positions of the chains before the gates, and at the gates themselves.
-    int32_t before[Clocks::kChains] = {}, at[Clocks::kChains] = {};
-    for (const Order::Gate& gate : gates) {
-      const int32_t* clock = clocks_.Before(NodeOf(gate));
-      for (int c = 0; c < Clocks::kChains; ++c) before[c] = std::max(before[c], clock[c]);
-      const int chain = order_.ChainOf(gate.index);
-      if (Clocks::BlockOf(chain) != block_) continue;
-      int32_t& own = at[chain % Clocks::kChains];
-      own = std::max(own, order_.StartOf(NodeOf(gate)) + (gate.arrival < 0 ? 2 : 1));
-    }
-    for (int i = first; i < static_cast<int>(gates.size()); ++i)
-      if (IsEarlier(gates[i], before, at) || BeginsEarlier(gates, i)) found(i);
+  int blocks() const { return reach_.blocks(); }
+  // From here on, Crosses examines the crossings of `block`.
+  void Compute(int block) { reach_.Compute(block); }
+  // Both return true if gate `i` comes before another one: by a path through a crossing of the
+  // block, or by one without a crossing between the epochs. `node`: the gated one, or -1.
+  bool Crosses(int node, Gates gates, int i) const {
+    if (is_entry_[gates[i].index]) return BeginsEarlier(gates, i);
+    return AnyPoint(node, gates[i], [&](const Reach::Point& x) {
+      return x.node.epoch == 0 && std::any_of(gates.begin(), gates.end(), [&](const auto& gate) {
+               return gate.lag == 0 && reach_.Crosses(x, NodeOf(gate));
+             });
+    });
+  }
+  bool IsEarlier(int node, Gates gates, int i) {
+    if (is_entry_[gates[i].index]) return EntersEarlier(gates, i);
+    return AnyPoint(node, gates[i], [&](const Reach::Point& x) {
+      others_.clear();
+      for (const Order::Gate& gate : gates) {
+        const Order::Node other = NodeOf(gate);
+        if (!(other == x.node)) {
+          others_.push_back(other);
+        } else if (!x.end) {
+          return true;
+        }
+      }
+      return reach_.Before(x, others_);
+    });
   }
 
  private:
   static Order::Node NodeOf(const Order::Gate& gate) { return {gate.index, 1 - gate.lag}; }
-  int EnvironmentOf(const Order::Gate& gate) const {
-    return order_.NodeOf({order_.RankOf(gate.index), kEnvironment}).index;
+  Order::Node EnvironmentOf(const Order::Gate& gate) const {
+    return {order_.NodeOf({order_.RankOf(gate.index), kEnvironment}).index, 1 - gate.lag};
   }
-  bool InBlock(int index) const { return Clocks::BlockOf(order_.ChainOf(index)) == block_; }
-
-  bool IsEarlier(const Order::Gate& gate, const int32_t* before, const int32_t* at) const {
-    const Order::Node node = NodeOf(gate);
-    if (gate.arrival >= 0) return HasArrived(gate.arrival, node.epoch, before, at);
-    if (InBlock(gate.index)) {
-      const int c = order_.ChainOf(gate.index) % Clocks::kChains;
-      const int start = order_.StartOf(node);
-      if (before[c] > start + 1 || at[c] > start + 2) return true;  // its own end is at start + 2
-    }
-    const int arrival = sends_[gate.index];
-    return arrival >= 0 && HasArrived(arrival, node.epoch, before, at);
-  }
-  // An arrival comes before the steps that wait for it, so it has happened once one starts.
-  bool HasArrived(int arrival, int epoch, const int32_t* before, const int32_t* at) const {
+  // Calls `use` with points that come after the gate, until it returns true for one: if the point
+  // comes before another gate, so does this one. An arrival comes before the steps that wait for
+  // it, so it has happened once one starts.
+  template <typename Use>
+  bool AnyPoint(int node, const Order::Gate& gate, const Use& use) const {
+    if (gate.arrival < 0 && use(Reach::Point{NodeOf(gate), /*end=*/true})) return true;
+    const int arrival = gate.arrival < 0 ? sends_[gate.index] : gate.arrival;
+    if (arrival < 0) return false;
     const auto waiters = order_.WaitersOf(arrival);
     return std::any_of(waiters.begin(), waiters.end(), [&](const Order::Waiter& waiter) {
-      const Order::Node step = {waiter.index, epoch + waiter.lag};
-      if (step.epoch > 1 || !InBlock(step.index)) return false;
-      const int c = order_.ChainOf(step.index) % Clocks::kChains;
-      return std::max(before[c], at[c]) > order_.StartOf(step);
+      const Order::Node step = {waiter.index, 1 - gate.lag + waiter.lag};
+      return step.epoch <= 1 && step.index != node && use(Reach::Point{step});
     });
   }
-  // Returns true if the gate is a join that begins a rank's epoch, and another gate comes after
-  // that beginning. Of two such joins, the first one stays.
+  // Returns true if both are joins that begin the epoch of the same rank.
+  bool BeginTheSame(const Order::Gate& x, const Order::Gate& y) const {
+    return x.lag == y.lag && y.arrival < 0 && is_entry_[y.index] &&
+           EnvironmentOf(x) == EnvironmentOf(y);
+  }
+  // The next two are about a join that begins a rank's epoch. It is not needed if another gate
+  // comes after that beginning. Of two such joins, the first one stays.
   bool BeginsEarlier(Gates gates, int i) const {
-    const Order::Gate& gate = gates[i];
-    if (gate.arrival >= 0 || !is_entry_[gate.index]) return false;
-    const int environment = EnvironmentOf(gate);
-    if (!InBlock(environment)) return false;
-    const int end = order_.StartOf({environment, 1 - gate.lag}) + 1;
+    const Order::Node environment = EnvironmentOf(gates[i]);
     for (int j = 0; j < static_cast<int>(gates.size()); ++j) {
-      const bool same = gates[j].lag == gate.lag && gates[j].arrival < 0 &&
-                        is_entry_[gates[j].index] && EnvironmentOf(gates[j]) == environment;
-      if (j != i && !(same && j > i) &&
-          clocks_.Before(NodeOf(gates[j]), order_.ChainOf(environment)) > end)
+      if (j == i || (j > i && BeginTheSame(gates[i], gates[j]))) continue;
+      const Order::Node other = NodeOf(gates[j]);
+      if (other.epoch < environment.epoch) continue;
+      if (other.epoch > environment.epoch
+              ? reach_.Crosses({environment, /*end=*/true}, other)
+              : reach_.HasBegun(order_.RankOf(environment.index), other))
         return true;
     }
     return false;
   }
-  // Returns true if the block has information about the gate.
-  bool Concerns(const Order::Gate& gate) const {
-    if (gate.arrival >= 0) return IsAwaitedInBlock(gate.arrival);
-    if (InBlock(gate.index) || is_entry_[gate.index]) return true;
-    const int arrival = sends_[gate.index];
-    return arrival >= 0 && IsAwaitedInBlock(arrival);
-  }
-  bool IsAwaitedInBlock(int arrival) const {
-    const auto waiters = order_.WaitersOf(arrival);
-    return std::any_of(waiters.begin(), waiters.end(),
-                       [&](const Order::Waiter& waiter) { return InBlock(waiter.index); });
+  bool EntersEarlier(Gates gates, int i) {
+    const Order::Gate& gate = gates[i];
+    others_.clear();
+    for (int j = 0; j < static_cast<int>(gates.size()); ++j) {
+      const Order::Node other = NodeOf(gates[j]);
+      if (j > i && BeginTheSame(gate, gates[j])) {
+        if (order_.ChainOf(other.index) == order_.ChainOf(gate.index) &&
+            order_.StartOf(other) > order_.StartOf(NodeOf(gate)))
+          return true;
+      } else if (j != i && other.epoch > 1 - gate.lag) {
+        others_.push_back(other);
+      }
+    }
+    return reach_.Before({EnvironmentOf(gate), /*end=*/true}, others_);
   }
 
   const Order& order_;
-  Clocks clocks_;
+  Reach reach_;
   std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
   std::vector<bool> is_entry_;  // joins that begin their rank's epoch
-  int block_ = 0;
+  std::vector<Order::Node> others_;
 };
 
 // Finds waits that others imply: a wait that comes before another gate of every step that it gates,
@@ -220,15 +223,27 @@ class Reduction {
 
   void FindEarlier() {
     EarlierGates earlier(schedule_, order_);
-    const auto find = [&](const List& list, int first) {
-      earlier.Find(GatesIn(list), first, [&](int i) { earlier_[list.begin + i] = true; });
+    const auto for_each_list = [&](auto use) {
+      for (int index = 0; index < order_.nodes(); ++index)
+        if (!order_.IsEnvironment(index)) use(index, ListOf(index), 1);
+      for (const List& end : ends_) use(-1, end, 0);
+    };
+    const auto find = [&](auto is_earlier) {
+      for_each_list([&](int index, const List& list, int first) {
+        for (int i = first; i < list.end - list.begin; ++i)
+          if (!earlier_[list.begin + i] && is_earlier(index, GatesIn(list), i))
+            earlier_[list.begin + i] = true;
+      });
     };
     for (int block = 0; block < earlier.blocks(); ++block) {
       earlier.Compute(block);
-      for (int index = 0; index < order_.nodes(); ++index)
-        if (!order_.IsEnvironment(index)) find(ListOf(index), 1);
-      for (const List& end : ends_) find(end, 0);
+      find([&](int index, EarlierGates::Gates gates, int i) {
+        return earlier.Crosses(index, gates, i);
+      });
     }
+    find([&](int index, EarlierGates::Gates gates, int i) {
+      return earlier.IsEarlier(index, gates, i);
+    });
   }
 
   // Returns true if a gate comes before another one in the list, or equals one that is not removed.

@@ -1,8 +1,9 @@
 #include "kernels/schedule/questions.h"
 
+#include <utility>
 #include <vector>
 
-#include "kernels/schedule/clocks.h"
+#include "kernels/schedule/reach.h"
 
 namespace agmm {
 
@@ -66,25 +67,30 @@ Known Questions::Look(const Question& question) const {
 }
 
 void Questions::Settle() {
-  std::vector<std::vector<Question>> by_block;
-  for (const auto& [question, known] : asked_) {
-    if (known != Known::kUnknown) continue;
-    const size_t block = Clocks::BlockOf(order_.ChainOf(question.x.index));
-    if (by_block.size() <= block) by_block.resize(block + 1);
-    by_block[block].push_back(question);
-  }
-  if (by_block.empty()) return;
-  Clocks clocks(order_);
-  for (size_t block = 0; block < by_block.size(); ++block) {
-    if (by_block[block].empty()) continue;
-    clocks.Compute(static_cast<int>(block));
-    for (const Question& question : by_block[block]) {
-      const auto& [x, y, end] = question;
-      asked_[question] =
-          clocks.Before(y, order_.ChainOf(x.index)) > order_.StartOf(x) + (end ? 1 : 0)
-              ? Known::kYes
-              : Known::kNo;
+  std::vector<std::pair<Reach::Point, Order::Node>> unknown;
+  for (const auto& [question, known] : asked_)
+    if (known == Known::kUnknown) unknown.push_back({{question.x, question.end}, question.y});
+  if (unknown.empty()) return;
+  // The beginning of an epoch is a crossing itself.
+  const auto begins = [&](const Reach::Point& x, const Order::Node& y) {
+    return order_.IsEnvironment(x.node.index) && x.node.epoch == y.epoch;
+  };
+  const auto rank_of = [&](const Reach::Point& x) { return order_.RankOf(x.node.index); };
+  std::vector<bool> is_before(unknown.size(), false);
+  Reach reach(order_);
+  for (int block = 0; block < reach.blocks(); ++block) {
+    reach.Compute(block);
+    for (size_t i = 0; i < unknown.size(); ++i) {
+      const auto& [x, y] = unknown[i];
+      if (is_before[i]) continue;
+      is_before[i] = x.node.epoch < y.epoch ? reach.Crosses(x, y)
+                                            : begins(x, y) && reach.HasBegun(rank_of(x), y);
     }
+  }
+  for (size_t i = 0; i < unknown.size(); ++i) {
+    const auto& [x, y] = unknown[i];
+    const bool yes = is_before[i] || (!begins(x, y) && reach.Before(x, absl::MakeConstSpan(&y, 1)));
+    asked_[{x.node, y, x.end}] = yes ? Known::kYes : Known::kNo;
   }
 }
 

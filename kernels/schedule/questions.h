@@ -1,5 +1,5 @@
 // Questions about an order. Most are answered at once from a few gates; the others are answered
-// together, because exact answers need clocks of the whole schedule.
+// together, because exact answers need passes over the whole schedule.
 #pragma once
 
 #include <cstdint>

@@ -15,6 +15,7 @@
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/questions.h"
+#include "kernels/schedule/reach.h"
 #include "kernels/schedule/verify.h"
 #include "tests/schedule/problems.h"
 #include "tests/schedule/random_schedule.h"
@@ -126,7 +127,7 @@ class Unrolled {
   std::map<Moment, std::vector<Moment>> edges_;
 };
 
-// Returns the number of answers that needed clocks.
+// Returns the number of answers that a few gates did not give.
 int ExpectSame(const Schedule& schedule) {
   const auto order = Order::Build(schedule);
   EXPECT_TRUE(order.ok()) << order.status();
@@ -164,7 +165,6 @@ TEST(Order, EqualsTheUnrolledGraph) {
   EXPECT_GT(unknown, 1000);
 }
 
-// Uses more lanes than one block of clocks has.
 TEST(Order, EqualsTheUnrolledGraphWithManyLanes) {
   for (const char* algorithm : {"ring", "direct", "peer", "serial"}) {
     SCOPED_TRACE(algorithm);
@@ -174,6 +174,32 @@ TEST(Order, EqualsTheUnrolledGraphWithManyLanes) {
         Plan(MakeProblem(kRanks, {9, 9, 4}), MakeTopology(kRanks, peer ? 1 : kRanks), {algorithm});
     ASSERT_TRUE(plan.ok()) << plan.status();
     ExpectSame(*plan);
+  }
+}
+
+// Uses more environments and relay lanes than one block of Reach has: rows of B go around a ring.
+TEST(Order, EqualsTheUnrolledGraphOfManyRanks) {
+  constexpr int kRanks = 140;
+  const absl::StatusOr<Schedule> plan =
+      Plan(MakeProblem(kRanks, {kRanks, kRanks, 4}), MakeTopology(kRanks, kRanks), {"ring"});
+  ASSERT_TRUE(plan.ok()) << plan.status();
+  const auto order = Order::Build(*plan);
+  ASSERT_TRUE(order.ok()) << order.status();
+  EXPECT_GT(Reach(*order).blocks(), 1);
+  const Unrolled unrolled(*plan);
+  const std::vector<Event> events = unrolled.Events();
+  Questions questions(*order);
+  for (const Rank rank : {0, kRanks - 1}) {
+    const Event x = {rank, static_cast<int>(plan->ranks[rank].size()) / 2, -1, 0};
+    const auto behind = unrolled.Behind(x);
+    for (const Event& y : events) questions.Before(x, y);
+    questions.Settle();
+    int differ = 0;
+    for (const Event& y : events) {
+      const bool before = behind.count({y.rank, y.step, y.epoch}) > 0;
+      differ += questions.Before(x, y) != (before ? Known::kYes : Known::kNo);
+    }
+    EXPECT_EQ(differ, 0) << "of " << events.size();
   }
 }
 
@@ -225,7 +251,7 @@ Schedule ReadsLate(const Problem& problem, bool late) {
   return schedule;
 }
 
-// The order of the two accesses needs clocks, and only its answer raises the question about the
+// A few gates do not order the two accesses, and only the answer raises the question about the
 // next epoch.
 TEST(Order, AQuestionThatAnAnswerRaisesIsAskedToo) {
   const Problem problem = MakeProblem(2, {128, 4, 2});
