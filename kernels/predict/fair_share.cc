@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 
 namespace agmm {
@@ -20,13 +21,9 @@ FairShare::FairShare(int resource_count)
     : users_(resource_count),
       level_(resource_count, 1),
       is_dirty_(resource_count, false),
-      is_touched_(resource_count, false) {}
+      is_changed_(resource_count, false) {}
 
 void FairShare::MarkDirty(Resource resource) {
-  if (!is_touched_[resource]) {
-    is_touched_[resource] = true;
-    touched_.push_back(resource);
-  }
   if (is_dirty_[resource]) return;
   is_dirty_[resource] = true;
   dirty_.push_back(resource);
@@ -43,38 +40,32 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
     free_.pop_back();
   }
   Activity& activity = activities_[index];
-  activity.tag = tag;
-  activity.number = next_number_++;
-  activity.usages = usages;
-  activity.left = 1;
-  activity.rate = 0;
+  activity = {tag, next_number_++, usages};
   activity.since = now;
-  ++activity.version;
+  SetLimits(activity);
+  begun_.push_back(index);
   for (const Usage& usage : usages) {
-    users_[usage.resource].push_back(index);
+    users_[usage.resource].push_back({index, usage.ns});
     MarkDirty(usage.resource);
   }
 }
 
 std::optional<int64_t> FairShare::NextEnd() {
   Rebalance();
-  while (!ends_.empty() && ends_.top().version != activities_[ends_.top().activity].version)
-    ends_.pop();
   if (ends_.empty()) return std::nullopt;
-  return ends_.top().time;
+  return activities_[ends_.front()].end;
 }
 
 const std::vector<int>& FairShare::End(int64_t now) {
   ended_.clear();
   while (NextEnd() == now) {
-    const int index = ends_.top().activity;
-    ends_.pop();
-    Activity& activity = activities_[index];
-    ++activity.version;
-    ended_.push_back(activity.tag);
-    for (const Usage& usage : activity.usages) {
-      std::vector<int>& users = users_[usage.resource];
-      *std::find(users.begin(), users.end(), index) = users.back();
+    const int index = ends_.front();
+    RemoveFirstEnd();
+    ended_.push_back(activities_[index].tag);
+    for (const Usage& usage : activities_[index].usages) {
+      std::vector<User>& users = users_[usage.resource];
+      *std::find_if(users.begin(), users.end(),
+                    [index](const User& user) { return user.activity == index; }) = users.back();
       users.pop_back();
     }
     // The others keep their rates up to `now`, so they are given new ones only after all have
@@ -92,37 +83,60 @@ const std::vector<int>& FairShare::End(int64_t now) {
 
 double FairShare::LevelOf(Resource resource) {
   demands_.clear();
-  const std::vector<int>& users = users_[resource];
-  double left = 1, fair = users.empty() ? 1 : 1 / static_cast<double>(users.size());
+  const std::vector<User>& users = users_[resource];
+  const double equal = users.empty() ? 1 : 1 / static_cast<double>(users.size());
   bool all_more = true;  // each would use more than an equal part
-  for (const int index : users) {
-    const Activity& activity = activities_[index];
-    double ns = 0, rate = kUnlimited;
-    for (const Usage& usage : activity.usages) {
-      if (usage.resource == resource) {
-        ns = usage.ns;
-      } else {
-        rate = std::min(rate, level_[usage.resource] / usage.ns);
-      }
-    }
-    demands_.push_back(std::min(1.0, rate * ns));
-    all_more &= demands_.back() > fair;
+  double sum = 0;
+  for (const auto& [index, ns] : users) {
+    demands_.push_back(std::min(1.0, activities_[index].RateWithout(resource) * ns));
+    sum += demands_.back();
+    all_more &= demands_.back() > equal;
   }
-  if (all_more) return fair;
-  std::sort(demands_.begin(), demands_.end());
-  for (size_t i = 0; i < demands_.size(); ++i) {
-    fair = left / static_cast<double>(demands_.size() - i);
-    if (demands_[i] > fair) return fair;
-    left -= demands_[i];
+  if (all_more) return equal;
+  if (sum < 1 - kPrecision) return 1;
+  // Serves the smallest demands one by one, until the rest want more than an equal part of what is
+  // left. Most are never sorted.
+  std::make_heap(demands_.begin(), demands_.end(), std::greater<>());
+  double left = 1;
+  for (auto end = demands_.end(); end != demands_.begin(); --end) {
+    const double fair = left / static_cast<double>(end - demands_.begin());
+    if (demands_.front() > fair) return fair;
+    left -= demands_.front();
+    std::pop_heap(demands_.begin(), end, std::greater<>());
   }
   return 1;
 }
 
+void FairShare::SetLimits(Activity& activity) const {
+  activity.limit_rate = activity.next_rate = kUnlimited;
+  for (const Usage& usage : activity.usages) {
+    const double rate = level_[usage.resource] / usage.ns;
+    if (rate < activity.limit_rate) {
+      activity.next_rate = activity.limit_rate;
+      activity.limit_rate = rate;
+      activity.limit = usage.resource;
+    } else {
+      activity.next_rate = std::min(activity.next_rate, rate);
+    }
+  }
+}
+
+void FairShare::Spread(Resource resource) {
+  for (const User& user : users_[resource]) {
+    Activity& activity = activities_[user.activity];
+    const Activity before = activity;
+    SetLimits(activity);
+    for (const Usage& usage : activity.usages) {
+      const Resource other = usage.resource;
+      if (other != resource && activity.RateWithout(other) != before.RateWithout(other))
+        MarkDirty(other);
+    }
+  }
+}
+
 void FairShare::SetRate(int index) {
   Activity& activity = activities_[index];
-  double rate = kUnlimited;
-  for (const Usage& usage : activity.usages)
-    rate = std::min(rate, level_[usage.resource] / usage.ns);
+  const double rate = activity.limit_rate;
   if (std::abs(rate - activity.rate) <= kPrecision * rate) return;
   activity.left -= activity.rate * static_cast<double>(now_ - activity.since);
   activity.left = std::max(0.0, activity.left);
@@ -130,32 +144,73 @@ void FairShare::SetRate(int index) {
   activity.rate = rate;
   // A part of a nanosecond counts as a whole one, unless it is a rounding error.
   const double ns = std::ceil(activity.left / rate - 1e-4);
-  ends_.push(
-      {now_ + static_cast<int64_t>(std::max(0.0, ns)), activity.number, index, ++activity.version});
+  activity.end = now_ + static_cast<int64_t>(std::max(0.0, ns));
+  MoveEnd(index);
 }
 
 void FairShare::Rebalance() {
   if (dirty_.empty()) return;
-  size_t rounds = 0;
-  for (size_t i = 0; i < dirty_.size() && rounds < kMostRounds * touched_.size(); ++i, ++rounds) {
+  const size_t first = dirty_.size();
+  for (size_t i = 0; i < dirty_.size() && i < kMostRounds * (first + changed_.size()); ++i) {
     const Resource resource = dirty_[i];
     is_dirty_[resource] = false;
-    const double level = LevelOf(resource), before = level_[resource];
-    if (std::abs(level - before) <= kPrecision) continue;
+    const double level = LevelOf(resource);
+    if (std::abs(level - level_[resource]) <= kPrecision) continue;
     level_[resource] = level;
-    for (const int index : users_[resource]) {
-      const Activity& activity = activities_[index];
-      for (const Usage& usage : activity.usages)
-        if (usage.resource != resource) MarkDirty(usage.resource);
+    if (!is_changed_[resource]) {
+      is_changed_[resource] = true;
+      changed_.push_back(resource);
     }
+    Spread(resource);
   }
   for (const Resource resource : dirty_) is_dirty_[resource] = false;
   dirty_.clear();
-  for (const Resource resource : touched_) {
-    is_touched_[resource] = false;
-    for (const int index : users_[resource]) SetRate(index);
+  for (const Resource resource : changed_) {
+    is_changed_[resource] = false;
+    for (const User& user : users_[resource]) SetRate(user.activity);
   }
-  touched_.clear();
+  changed_.clear();
+  for (const int index : begun_) SetRate(index);
+  begun_.clear();
+}
+
+bool FairShare::EndsBefore(int x, int y) const {
+  const Activity &a = activities_[x], &b = activities_[y];
+  return a.end != b.end ? a.end < b.end : a.number < b.number;
+}
+
+void FairShare::PlaceEnd(int index, int at) {
+  ends_[at] = index;
+  activities_[index].end_at = at;
+}
+
+void FairShare::MoveEnd(int index) {
+  int at = activities_[index].end_at;
+  if (at < 0) {
+    at = static_cast<int>(ends_.size());
+    ends_.push_back(index);
+  }
+  for (int above = (at - 1) / 2; at > 0 && EndsBefore(index, ends_[above]); above = (at - 1) / 2) {
+    PlaceEnd(ends_[above], at);
+    at = above;
+  }
+  const int size = static_cast<int>(ends_.size());
+  for (int below = 2 * at + 1; below < size; below = 2 * at + 1) {
+    if (below + 1 < size && EndsBefore(ends_[below + 1], ends_[below])) ++below;
+    if (!EndsBefore(ends_[below], index)) break;
+    PlaceEnd(ends_[below], at);
+    at = below;
+  }
+  PlaceEnd(index, at);
+}
+
+void FairShare::RemoveFirstEnd() {
+  activities_[ends_.front()].end_at = -1;
+  const int last = ends_.back();
+  ends_.pop_back();
+  if (ends_.empty() || activities_[last].end_at < 0) return;
+  activities_[last].end_at = 0;
+  MoveEnd(last);
 }
 
 }  // namespace agmm

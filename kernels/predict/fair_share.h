@@ -3,9 +3,7 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <optional>
-#include <queue>
 #include <vector>
 
 #include "absl/types/span.h"
@@ -34,17 +32,20 @@ class FairShare {
     absl::Span<const Usage> usages;
     double left = 1;  // the part that is left at `since`
     double rate = 0;  // parts per ns
-    int64_t since = 0;
-    uint32_t version = 0;  // of its entry in ends_
-  };
-  struct EndOf {
-    int64_t time = 0;
-    uint64_t number = 0;
-    int activity = 0;
-    uint32_t version = 0;
-    bool operator>(const EndOf& other) const {
-      return time != other.time ? time > other.time : number > other.number;
+    int64_t since = 0, end = 0;
+    int end_at = -1;  // the index in ends_
+    // The resource that limits its rate, that limit, and the one of its other resources.
+    Resource limit = 0;
+    double limit_rate = 0, next_rate = 0;
+
+    // The highest rate that the other resources allow.
+    double RateWithout(Resource resource) const {
+      return resource == limit ? next_rate : limit_rate;
     }
+  };
+  struct User {
+    int activity = 0;
+    double ns = 0;
   };
 
   void MarkDirty(Resource resource);
@@ -52,20 +53,31 @@ class FairShare {
   void Rebalance();
   // Returns the highest part of a resource that one activity may use.
   double LevelOf(Resource resource);
+  void SetLimits(Activity& activity) const;
+  // Makes resources dirty for which the demand of a user of `resource` has changed with its level.
+  void Spread(Resource resource);
   void SetRate(int activity);
+
+  bool EndsBefore(int x, int y) const;
+  // Keep ends_ a heap after the end of an activity has changed.
+  void PlaceEnd(int activity, int at);
+  void MoveEnd(int activity);
+  void RemoveFirstEnd();
 
   int64_t now_ = 0;
   uint64_t next_number_ = 0;
   std::vector<Activity> activities_;
-  std::vector<int> free_;                // indices into activities_
-  std::vector<std::vector<int>> users_;  // by resource, activities
-  std::vector<double> level_;            // by resource
-  std::vector<bool> is_dirty_;           // by resource: in dirty_
-  std::vector<Resource> dirty_, touched_;
-  std::vector<bool> is_touched_;
-  std::vector<double> demands_;  // scratch of LevelOf
+  std::vector<int> free_;                 // indices into activities_
+  std::vector<std::vector<User>> users_;  // by resource
+  std::vector<double> level_;             // by resource
+  std::vector<bool> is_dirty_;            // by resource: in dirty_
+  std::vector<Resource> dirty_;
+  std::vector<Resource> changed_;  // with another level than before
+  std::vector<bool> is_changed_;   // by resource: in changed_
+  std::vector<int> begun_;         // activities without a rate
+  std::vector<double> demands_;    // scratch of LevelOf
   std::vector<int> ended_, ending_;
-  std::priority_queue<EndOf, std::vector<EndOf>, std::greater<EndOf>> ends_;
+  std::vector<int> ends_;  // activities, as a heap: the next to end is the first
 };
 
 }  // namespace agmm
