@@ -531,7 +531,8 @@ class Builder {
   Schedule Assemble() {
     Schedule schedule;
     schedule.workspace_bytes = state_.resources.most_bytes();
-    for (RankSteps& mine : state_.ranks) {
+    for (RankSteps& built : state_.ranks) {
+      RankSteps mine = std::move(built);  // until its steps have moved
       std::vector<Step>& steps = schedule.ranks.emplace_back();
       if (!mine.entry.signals.empty()) steps.push_back(std::move(mine.entry));
       steps.reserve(steps.size() + mine.computes.size() + mine.others.size() + 1);

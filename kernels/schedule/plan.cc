@@ -21,6 +21,19 @@ namespace {
 // The name of the algorithm if nothing travels, whichever was requested.
 constexpr char kLocal[] = "local";
 
+// Builds and names a schedule. Its movements take memory, and Close does not need them.
+Schedule BuildOf(const Problem& problem, const Topology& topology, const Demands& demands,
+                 const Algorithm& algorithm, const BuildOptions& options) {
+  std::vector<Movement> movements;
+  for (const Demand& demand : demands.list)
+    movements.emplace_back(problem, topology, demand, algorithm);
+  Schedule schedule = Build(problem, topology, demands.work, movements, options);
+  const bool local =
+      absl::c_none_of(movements, [](const Movement& movement) { return movement.travels(); });
+  schedule.algorithm = local ? kLocal : algorithm.name;
+  return schedule;
+}
+
 }  // namespace
 
 std::string ToString(const PlanOptions& options) {
@@ -122,20 +135,14 @@ absl::StatusOr<Schedule> PlanWith(const Problem& problem, const Topology& topolo
   build.carried = recipe.carried;
   const Demand& gathered = LargestDemand(problem, demands);
   build.places = recipe.workspace_shards * gathered.pieces.rows * gathered.pieces.cols;
-  std::vector<Movement> movements;
-  for (const Demand& demand : demands.list)
-    movements.emplace_back(problem, topology, demand, algorithm);
-  Schedule schedule = Build(problem, topology, demands.work, movements, build);
+  Schedule schedule = BuildOf(problem, topology, demands, algorithm, build);
   if (schedule.workspace_bytes > kMaxWorkspaceBytes) {
     return absl::ResourceExhaustedError(absl::StrFormat(
         "the plan needs a workspace of %s on every rank, but the limit is %s; use smaller sizes, "
         "more ranks or a bounded workspace",
         FormatBytes(schedule.workspace_bytes), FormatBytes(kMaxWorkspaceBytes)));
   }
-  const bool local =
-      absl::c_none_of(movements, [](const Movement& movement) { return movement.travels(); });
-  schedule.algorithm = local ? kLocal : algorithm.name;
-  if (!local) schedule = Close(std::move(schedule));
+  if (schedule.algorithm != kLocal) schedule = Close(std::move(schedule));
   return recipe.transfers_only ? TransfersOf(std::move(schedule)) : schedule;
 }
 
