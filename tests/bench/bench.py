@@ -131,6 +131,7 @@ class Bench:
                 self.left_out.append(f"{shape.name} at {rate / 1e9:g} Gbit/s")
                 continue
             self.hosts.limit(rate)
+            self.agmm.measure()
             notes = {}
             for contender in self.all:
                 notes.update(contender.set_shape(shape, data))

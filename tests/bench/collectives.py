@@ -51,6 +51,7 @@ def main():
         try:
             for rate in arguments.rate.split(","):
                 hosts.limit(float(rate) * 1e9)
+                agmm.measure()
                 for name in COLLECTIVES:
                     for size in sizes:
                         print(row(rate, name, agmm, others, size, arguments.rounds), flush=True)

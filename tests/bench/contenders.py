@@ -22,6 +22,8 @@ from shapes import SEED_A, SEED_B, part_of
 
 HERE = pathlib.Path(__file__).resolve().parent
 POISON = 77  # exact in bf16; no correct C is full of it
+MEASURE_S = 120  # the longest measurement of a world
+MEASURES, AGREE = 8, 1.1  # the most that are repeated, and the factor within which two agree
 
 
 class RankContender:
@@ -159,6 +161,18 @@ class Ucx:
         self.ranks.close()
 
 
+def measurements_agree(one, other):
+    """True if the links and the products of two measured worlds have about the same rates."""
+    rates = [
+        (
+            [path[key] for path in world["paths"] for key in ("one_way_gb_per_s", "two_way_gb_per_s")]
+            + [rate["gflop_per_s"] for rate in world["machine"]["device"]["gemm"]]
+        )
+        for world in (one, other)
+    ]
+    return len(rates[0]) == len(rates[1]) and all(1 / AGREE < x / y < AGREE for x, y in zip(*rates))
+
+
 class Agmm:
     """Daemons with resident operands, and an application that submits one job after the other (agmm_jobs.cc)."""
 
@@ -236,6 +250,29 @@ class Agmm:
             return self._ctl("status")
         except ContenderFailed:
             return {}
+
+    def measure(self):
+        """Has the world measure itself until two measurements agree, and returns the machine: other programs disturb
+        a single one."""
+        last = self._measure()
+        for _ in range(MEASURES):
+            again = self._measure()
+            if measurements_agree(last, again):
+                return again
+            last = again
+        raise ContenderFailed(f"agmm: no two of {MEASURES + 1} measurements agree; wait until the machine is idle")
+
+    def _measure(self):
+        version = self._ctl("topo")["world"]["machine"].get("version", 0)
+        self._ctl("topo", "--measure")
+        end = time.monotonic() + MEASURE_S
+        while True:
+            world = self._ctl("topo")["world"]
+            if int(world["machine"].get("version", 0)) > int(version) and "measure_time" in world:
+                return world
+            if time.monotonic() > end:
+                raise ContenderFailed(f"agmm: the world did not measure itself within {MEASURE_S} s")
+            time.sleep(0.2)
 
     def _fill(self, name, rows, cols, sharding, *kind, dtype="bf16"):
         self._ctl(

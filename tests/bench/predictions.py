@@ -20,7 +20,6 @@ import os
 import pathlib
 import sys
 import tempfile
-import time
 from statistics import median
 from typing import NamedTuple
 
@@ -34,8 +33,6 @@ HOSTS = 2
 ROW_US, MOST_IN_A_ROW, LEAST_IN_A_ROW = 20_000, 32, 2
 RUNS = 2  # of a turn, without its first one
 NEAR, NEAR_SERIAL, APART = 1.05, 1.03, 1.15
-MEASURE_S = 120  # the longest measurement of a world
-MEASURES, AGREE = 8, 1.1
 
 SUMS = ((4096, 128, 256), (4096, 512, 1024), (2048, 1024, 4096), (1024, 3584, 1024), (256, 1024, 1024), (64, 512, 2048))
 
@@ -64,29 +61,6 @@ def forms():
 
 
 class World(Agmm):
-    def measure(self):
-        """Has the world measure itself until two measurements agree, and returns the machine: other programs disturb
-        a single one."""
-        last = self._measure()
-        for _ in range(MEASURES):
-            again = self._measure()
-            if agree(last, again):
-                return again
-            last = again
-        raise ContenderFailed(f"agmm: no two of {MEASURES + 1} measurements agree; wait until the machine is idle")
-
-    def _measure(self):
-        version = self._ctl("topo")["world"]["machine"].get("version", 0)
-        self._ctl("topo", "--measure")
-        end = time.monotonic() + MEASURE_S
-        while True:
-            world = self._ctl("topo")["world"]
-            if int(world["machine"].get("version", 0)) > int(version) and "measure_time" in world:
-                return world
-            if time.monotonic() > end:
-                raise ContenderFailed(f"agmm: the world did not measure itself within {MEASURE_S} s")
-            time.sleep(0.2)
-
     def set_product(self, form, m, n, k):
         for tensor in self._ctl("tensor", "list")["tensors"]:
             self._ctl("tensor", "rm", f"#{tensor['tensor_id']}")
@@ -101,18 +75,6 @@ class World(Agmm):
 
     def last_job(self):
         return self._ctl("job", "list", "--limit", "1")["jobs"][0]
-
-
-def agree(one, other):
-    """True if the links and the products of two measured worlds have about the same rates."""
-    rates = [
-        (
-            [path[key] for path in world["paths"] for key in ("one_way_gb_per_s", "two_way_gb_per_s")]
-            + [rate["gflop_per_s"] for rate in world["machine"]["device"]["gemm"]]
-        )
-        for world in (one, other)
-    ]
-    return len(rates[0]) == len(rates[1]) and all(1 / AGREE < x / y < AGREE for x, y in zip(*rates))
 
 
 def spread(samples):

@@ -235,9 +235,11 @@ def main():
                 for size in given or form.shapes:
                     rates = arguments.rate.split(",")
                     hosts.limit(float(rates[0]) * 1e9)
+                    bench.all[0].measure()
                     bench.set_product(form, *size)
                     for rate in rates:
                         hosts.limit(float(rate) * 1e9)
+                        bench.all[0].measure()
                         figures = bench.measure(form, *size, arguments.rounds)
                         print(f"| {' | '.join(row(rate, form, size, *figures))} |", flush=True)
         finally:
