@@ -82,7 +82,7 @@ class SchedulerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.transport = "a wire";
     parts.drain_limit = absl::Milliseconds(50);
-    parts.machine = [this] { return machine_; };
+    parts.basis = [this] { return PlanBasis{machine_, nullptr}; };
     return parts;
   }
 
