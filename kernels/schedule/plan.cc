@@ -99,8 +99,8 @@ int64_t LeastBetweenNodes(const Problem& problem, const Topology& topology, cons
 
 PlanCost CostOf(const Problem& problem, const Topology& topology, const Recipe& recipe) {
   static_assert(kMostCountedHops >= kMaxPlanSteps, "the steps of a plan that fits are exact");
-  // Measured with plans of 400,000 to two million steps: 1,100 to 1,500 bytes (NOTES.md).
-  constexpr double kStepBytes = 1600;
+  // Measured with plans of 780,000 to three million steps: 1,150 to 1,210 bytes (NOTES.md).
+  constexpr double kStepBytes = 1280;
   const auto whole = [](double number) {
     return static_cast<int64_t>(std::min(number, 9e18));  // fits into an int64_t
   };

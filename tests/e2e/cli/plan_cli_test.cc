@@ -239,7 +239,7 @@ TEST(PlanCli, APlanThatIsTooLargeIsRefusedAtOnceWithItsSize) {
       "plan --shape M=1048576,N=4096,K=4096 --mesh x=4096 --nodes 512 --algorithm ring --chunks "
       "256");
   EXPECT_EQ(result.exit_code, 8);
-  EXPECT_THAT(result.out, HasSubstr("about 8588886016 steps and takes about 12.50 TiB"));
+  EXPECT_THAT(result.out, HasSubstr("about 8588886016 steps and takes about 10.00 TiB"));
   EXPECT_THAT(result.out, HasSubstr("--chunks"));
   EXPECT_EQ(std::count(result.out.begin(), result.out.end(), '\n'), 1);
 }
