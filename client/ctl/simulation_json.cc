@@ -37,6 +37,9 @@ Json PlanOf(const SimulatedPlan& plan) {
   }
   const Prediction& prediction = plan.prediction;
   const References& references = prediction.references;
+  const auto if_complete = [&](const auto& value) {
+    return references.complete ? Json(value) : Json(nullptr);
+  };
   return {{"algorithm", plan.algorithm},
           {"options", OptionsJson(plan.options)},
           {"why", NullIfEmpty(plan.why)},
@@ -45,12 +48,12 @@ Json PlanOf(const SimulatedPlan& plan) {
           {"steps", plan.steps},
           {"time_ns", prediction.time_ns},
           {"gemm_ns", references.gemm_ns},
-          {"comm_ns", references.comm_ns},
-          {"bound_ns", std::max(references.gemm_ns, references.comm_ns)},
-          {"unfused_ns", references.unfused_ns},
-          {"overlap", prediction.overlap},
-          {"efficiency", prediction.efficiency},
-          {"speedup", prediction.speedup},
+          {"comm_ns", if_complete(references.comm_ns)},
+          {"bound_ns", if_complete(std::max(references.gemm_ns, references.comm_ns))},
+          {"unfused_ns", if_complete(references.unfused_ns)},
+          {"overlap", if_complete(prediction.overlap)},
+          {"efficiency", if_complete(prediction.efficiency)},
+          {"speedup", if_complete(prediction.speedup)},
           {"limit", NullIfEmpty(prediction.limit)},
           {"resources", resources},
           {"ranks", ranks},

@@ -67,6 +67,14 @@ void AddSplit(const Problem& problem, const SimulatedPlan& plan, Fields* fields)
 }
 
 void AddReferences(const References& references, Fields* fields) {
+  if (!references.complete) {
+    fields->Add("bound", absl::StrFormat("%s, T_gemm alone", Time(references.gemm_ns)));
+    fields->Add("unfused",
+                absl::StrFormat("not simulated, because serial has more than %d steps; neither are "
+                                "R, E and speedup known",
+                                kMaxPlanSteps));
+    return;
+  }
   fields->Add("bound", absl::StrFormat("%s, the larger of T_gemm %s and T_comm %s",
                                        Time(std::max(references.gemm_ns, references.comm_ns)),
                                        Time(references.gemm_ns), Time(references.comm_ns)));
@@ -173,10 +181,12 @@ std::string SimulationText(const Problem& problem, const Platform& platform,
   fields.Add("plan", absl::StrFormat("%s, %s", HashHex(plan.hash), Counted(plan.steps, "step")));
   fields.Add("T", Time(prediction.time_ns));
   AddReferences(prediction.references, &fields);
-  fields.Add("R", absl::StrFormat("%.2f = bound / T", prediction.overlap));
-  fields.Add(
-      "E", absl::StrFormat("%.2f = 1 - (T - T_gemm) / (unfused - T_gemm)", prediction.efficiency));
-  fields.Add("speedup", absl::StrFormat("%.2f = unfused / T", prediction.speedup));
+  if (prediction.references.complete) {
+    fields.Add("R", absl::StrFormat("%.2f = bound / T", prediction.overlap));
+    fields.Add("E", absl::StrFormat("%.2f = 1 - (T - T_gemm) / (unfused - T_gemm)",
+                                    prediction.efficiency));
+    fields.Add("speedup", absl::StrFormat("%.2f = unfused / T", prediction.speedup));
+  }
   fields.Add("limit", prediction.limit);
   std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString(), "\n",
                                   TimelineOf(problem, plan));

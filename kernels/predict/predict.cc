@@ -16,7 +16,15 @@ constexpr double kLeastDifference = 0.05;
 
 absl::StatusOr<int64_t> TimeOf(const Problem& problem, const Platform& platform,
                                const PlanOptions& options) {
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, Plan(problem, platform.topology, options));
+  AGMM_ASSIGN_OR_RETURN(const ResolvedOptions resolved,
+                        ResolveOptions(problem, platform.topology, options));
+  const int64_t steps = CostOf(problem, platform.topology, resolved.recipe).steps;
+  if (steps > kMaxPlanSteps) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%s has %d steps, more than %d", options.algorithm, steps, kMaxPlanSteps));
+  }
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
+                        PlanWith(problem, platform.topology, resolved.recipe));
   AGMM_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(problem, platform, schedule));
   return simulation.time_ns;
 }
@@ -52,12 +60,15 @@ absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& 
   options.split = HasProduct(problem) ? SplitText(problem, split) : "";
   options.algorithm = "serial";
   options.chunks = options.k_chunks = 1;
-  AGMM_ASSIGN_OR_RETURN(references.unfused_ns, TimeOf(problem, platform, options));
+  const absl::StatusOr<int64_t> unfused = TimeOf(problem, platform, options);
+  if (!unfused.ok() && !absl::IsResourceExhausted(unfused.status())) return unfused.status();
+  references.unfused_ns = unfused.value_or(0);
+  references.complete = unfused.ok();
   for (const Algorithm& algorithm : Algorithms()) {
     options.algorithm = algorithm.name;
     options.transfers_only = HasProduct(problem);
     const absl::StatusOr<int64_t> time = TimeOf(problem, platform, options);
-    if (!time.ok()) continue;  // this algorithm refuses the problem
+    if (!time.ok()) continue;  // this algorithm refuses the problem, or has too many steps
     if (references.comm_ns == 0 || *time < references.comm_ns) references.comm_ns = *time;
   }
   return references;
@@ -71,7 +82,7 @@ Prediction PredictionOf(const Simulation& simulation, const References& referenc
   const auto gemm = static_cast<double>(references.gemm_ns),
              comm = static_cast<double>(references.comm_ns),
              unfused = static_cast<double>(references.unfused_ns);
-  if (time > 0) {
+  if (time > 0 && references.complete) {
     prediction.overlap = std::max(gemm, comm) / time;
     prediction.speedup = unfused / time;
   }

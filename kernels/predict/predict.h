@@ -16,13 +16,16 @@ struct References {
   int64_t gemm_ns = 0;     // T_gemm: the largest local product of the split, as one multiply
   int64_t comm_ns = 0;     // T_comm: the transfers alone, by the fastest of the routes
   int64_t unfused_ns = 0;  // T_unfused: serial
+  // False if serial has more than kMaxPlanSteps steps, so that planning it takes long: unfused_ns
+  // is then 0, and comm_ns is of the routes with fewer steps, or 0.
+  bool complete = true;
 };
 
 struct Prediction {
   int64_t time_ns = 0;  // T
   References references;
   // R = max(T_gemm, T_comm) / T; E = 1 - (T - T_gemm) / (T_unfused - T_gemm), 0 if T_unfused is not
-  // 5 % over T_gemm; speedup = T_unfused / T.
+  // 5 % over T_gemm; speedup = T_unfused / T. All are 0 if the references are not complete.
   double overlap = 0, efficiency = 0, speedup = 0;
   std::string limit;  // "node 0's port, out: busy 97 %": the busiest resource
 };

@@ -9,7 +9,9 @@
 #include <utility>
 #include <vector>
 
+#include "kernels/predict/predict.h"
 #include "kernels/predict/simulate.h"
+#include "kernels/schedule/demand.h"
 #include "kernels/schedule/plan.h"
 #include "tests/predict/platforms.h"
 #include "tests/schedule/problems.h"
@@ -271,6 +273,23 @@ TEST(Simulate, GivesTheSameTimesTwice) {
   EXPECT_EQ(first.time_ns, second.time_ns);
   EXPECT_EQ(first.steps, second.steps);
   EXPECT_EQ(UsesOf(first), UsesOf(second));
+}
+
+TEST(Predict, LeavesOutReferencesThatHaveTooManySteps) {
+  constexpr int kRanks = 400;
+  const Platform platform = SmallPlatform(kRanks);
+  const Problem problem = MakeProblem(kRanks, {kRanks, kRanks, 4});
+  const Split split = DefaultSplit(problem).value();
+  const References references = ReferencesOf(problem, platform, split).value();
+  EXPECT_FALSE(references.complete);
+  EXPECT_GT(references.gemm_ns, 0);
+  EXPECT_EQ(references.unfused_ns, 0);
+  Simulation simulation;
+  simulation.time_ns = 1000;
+  const Prediction prediction = PredictionOf(simulation, references);
+  EXPECT_EQ(prediction.overlap, 0);
+  EXPECT_EQ(prediction.efficiency, 0);
+  EXPECT_EQ(prediction.speedup, 0);
 }
 
 }  // namespace
