@@ -20,6 +20,9 @@
 namespace agmm {
 namespace {
 
+// Rounds to thousandths of a unit, because a table is read by people.
+double Rounded(double value) { return std::round(value * 1e3) / 1e3; }
+
 constexpr size_t kMaxTextBytes = 1024, kMaxHardwareBytes = 4096;
 
 absl::Status Wrong(absl::string_view field, absl::string_view what) {
@@ -166,10 +169,10 @@ v1::TunedPlan ToProto(const TunedPlan& plan) {
   proto.set_n(plan.key.n);
   proto.set_k(plan.key.k);
   proto.set_hardware(plan.key.hardware);
-  proto.set_between_gb_per_s(plan.key.between_bytes_per_ns);
+  proto.set_between_gb_per_s(Rounded(plan.key.between_bytes_per_ns));
   *proto.mutable_options() = ToProto(plan.options);
-  proto.set_time_us(plan.time_us);
-  proto.set_serial_us(plan.serial_us);
+  proto.set_time_us(Rounded(plan.time_us));
+  proto.set_serial_us(Rounded(plan.serial_us));
   proto.set_date(plan.date);
   return proto;
 }
