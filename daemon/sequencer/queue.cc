@@ -35,11 +35,13 @@ bool HasLease(const Job& job, const Lease& lease) {
 
 }  // namespace
 
+bool Passed::Waits(const Job& job) const {
+  return (job.plan != nullptr && !job.plan->settled()) ||
+         std::any_of(jobs_.begin(), jobs_.end(),
+                     [&](const Job* other) { return OrderMatters(*other, job); });
+}
+
 bool Passed::Add(const Job& job) {
-  const bool waits = job.plan != nullptr && !job.plan->settled();
-  if (!waits && std::none_of(jobs_.begin(), jobs_.end(),
-                             [&](const Job* other) { return OrderMatters(*other, job); }))
-    return false;
   if (jobs_.size() == kMostPassed) return false;
   jobs_.push_back(&job);
   return true;
@@ -173,7 +175,7 @@ v1::QueueWait Queue::WaitOf(const Job& job) const {
   Passed passed;
   for (const auto& [id, before] : jobs_) {
     if (id >= job.id) break;
-    if (passed.Add(*before) && !OrderMatters(*before, job)) continue;
+    if (passed.Waits(*before) && passed.Add(*before) && !OrderMatters(*before, job)) continue;
     if (!ShareRanks(*before, job)) continue;
     return WaitForJob(job, *before,
                       absl::StrFormat("job %d, which is before it in the queue and waited for %s",

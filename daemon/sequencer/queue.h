@@ -22,7 +22,11 @@ namespace agmm::scheduler {
 // tensor of such a job.
 class Passed {
  public:
-  // Returns true if later jobs pass `job`. To be called for the queue's jobs in their order.
+  // Returns true if the job waits for its plan, or for a job that is passed. To be called for the
+  // queue's jobs in their order.
+  bool Waits(const Job& job) const;
+  // Lets later jobs pass `job`, which waits. Returns false if too many are passed: then no later
+  // job on its ranks can be launched.
   bool Add(const Job& job);
 
  private:

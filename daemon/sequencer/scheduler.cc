@@ -326,8 +326,8 @@ void Scheduler::Pump() {
       taken.insert(ranks.begin(), ranks.end());
     } else if (!job->lease_error.ok()) {
       End(job, v1::Job::STATE_FAILED, job->lease_error);
-    } else if (passed.Add(*job)) {
-      continue;
+    } else if (passed.Waits(*job)) {
+      if (!passed.Add(*job)) taken.insert(ranks.begin(), ranks.end());
     } else if (!queue_.IsReady(*job) || !Launch(job)) {
       taken.insert(ranks.begin(), ranks.end());
     }

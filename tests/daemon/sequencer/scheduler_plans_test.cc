@@ -148,6 +148,23 @@ TEST_F(PlansOfJobs, AJobDoesNotPassOneWithWhichItSharesAResult) {
   EXPECT_THAT(Launched(), ElementsAre(later));
 }
 
+TEST_F(PlansOfJobs, AJobBehindTheMostThatArePassedKeepsItsPlace) {
+  const Operands3 t = MakeOperands();
+  Warm(Request(t));
+  Take(v1::Command::kLaunchJob);
+  v1::SubmitJobRequest fresh = Request(t);
+  fresh.mutable_options()->set_chunk_count(2);
+  std::vector<Answer<v1::Job>> submitted(64);
+  Armed held("scheduler.hold_plan");
+  Do([&] {
+    for (Answer<v1::Job>& one : submitted) scheduler_->SubmitJob({}, fresh, one.reply());
+  });
+  // It writes the same result, and its plan is known.
+  const uint64_t later = SubmitOk(Request(t));
+  EXPECT_THAT(Take(v1::Command::kLaunchJob), IsEmpty());
+  EXPECT_THAT(WaitOf(later), HasSubstr("before it in the queue and waited for its plan"));
+}
+
 TEST_F(PlansOfJobs, ASmallPlanDoesNotWaitForALargeOne) {
   const Operands3 t = MakeOperands(1024), u = MakeOperands(32);
   v1::SubmitJobRequest many = Request(t);
