@@ -21,8 +21,8 @@ using google::protobuf::TextFormat;
 }  // namespace
 
 absl::Status ParseTextMessage(absl::string_view text, const std::string& file, Message* message,
-                              TextFormat::ParseInfoTree* places, int first_line) {
-  FirstTextError fault(file, first_line);
+                              TextFormat::ParseInfoTree* places, int first_line, int first_column) {
+  FirstTextError fault(file, first_line, first_column);
   TextFormat::Parser parser;
   parser.RecordErrorsTo(&fault);
   parser.WriteLocationsTo(places);
@@ -33,7 +33,7 @@ absl::Status ParseTextMessage(absl::string_view text, const std::string& file, M
 }
 
 absl::Status AtField(const absl::Status& status, const std::string& file, const Message& message,
-                     const TextFormat::ParseInfoTree& places, int first_line) {
+                     const TextFormat::ParseInfoTree& places, int first_line, int first_column) {
   if (status.ok()) return status;
   const absl::string_view error(status.message().data(), status.message().size());
   const absl::string_view path = error.substr(0, error.find_first_of(": "));
@@ -54,10 +54,11 @@ absl::Status AtField(const absl::Status& status, const std::string& file, const 
     type = field->message_type();
     tree = type == nullptr ? nullptr : tree->GetTreeForNested(field, index);
   }
-  return Annotate(status, found.line < 0
-                              ? file
-                              : absl::StrFormat("%s:%d:%d", file, first_line + found.line + 1,
-                                                found.column + 1));
+  return Annotate(status,
+                  found.line < 0
+                      ? file
+                      : absl::StrFormat("%s:%d:%d", file, first_line + found.line + 1,
+                                        (found.line == 0 ? first_column : 0) + found.column + 1));
 }
 
 }  // namespace agmm

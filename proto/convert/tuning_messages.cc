@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/civil_time.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/spec.h"
 #include "kernels/schedule/split.h"
@@ -133,6 +135,10 @@ absl::StatusOr<TunedPlan> FromProto(const v1::TunedPlan& proto) {
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(proto));
   AGMM_RETURN_IF_ERROR(CheckRanksPerNode(proto, problem.mesh));
   AGMM_RETURN_IF_ERROR(CheckLength("hardware", proto.hardware(), kMaxHardwareBytes));
+  if (const std::optional<size_t> begin = NoUtf8From(proto.hardware()); begin.has_value()) {
+    return Wrong("hardware",
+                 absl::StrFormat("is not UTF-8 from byte %d on; encode it as UTF-8", *begin));
+  }
   AGMM_RETURN_IF_ERROR(CheckFigure("between_gb_per_s", proto.between_gb_per_s(), true));
   AGMM_ASSIGN_OR_RETURN(plan.options, OptionsOf(proto.options(), problem));
   AGMM_RETURN_IF_ERROR(CheckFigure("time_us", proto.time_us(), false));

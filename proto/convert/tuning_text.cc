@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 #include "proto/convert/shipped_text.h"
 #include "proto/convert/text_message.h"
 #include "proto/convert/tuning_messages.h"
@@ -71,11 +72,12 @@ class Splitter {
     kStray,  // in other text
   };
 
-  Place PlaceOf(const Tokenizer::Token& token) const {
-    Place place = {token.line, token.column, lines_[token.line]};
-    for (int column = 0; column < token.column; ++place.byte)
-      column += text_[place.byte] == '\t' ? kTabColumns - column % kTabColumns : 1;
-    return place;
+  // Goes on from the token before it, because a line may have all of the text.
+  Place PlaceOf(const Tokenizer::Token& token) {
+    if (token.line != last_.line) last_ = {token.line, 0, lines_[token.line]};
+    for (; last_.column < token.column; ++last_.byte)
+      last_.column += text_[last_.byte] == '\t' ? kTabColumns - last_.column % kTabColumns : 1;
+    return last_;
   }
 
   void Take(const Tokenizer::Token& token) {
@@ -128,6 +130,7 @@ class Splitter {
   NoErrors no_errors_;
   Tokenizer tokenizer_;
   std::vector<size_t> lines_;  // their first bytes
+  Place last_;                 // of the last token
   std::vector<Part> parts_;
   State state_ = State::kOutside;
   int depth_ = 0;  // of braces
@@ -139,19 +142,19 @@ absl::StatusOr<TunedPlan> ReadPart(absl::string_view text, const std::string& fi
     return absl::InvalidArgumentError(absl::StrFormat("%s:%d:%d: %s", file, part.begin.line + 1,
                                                       part.begin.column + 1, part.wrong));
   }
-  // Spaces keep the columns of the first line.
-  const std::string body =
-      absl::StrCat(std::string(part.body.column, ' '),
-                   text.substr(part.body.byte, part.body_end - part.body.byte));
+  // Spaces keep the columns to which tabs of the first line lead.
+  const int spaces = part.body.column % kTabColumns, column = part.body.column - spaces;
+  const std::string body = absl::StrCat(
+      std::string(spaces, ' '), text.substr(part.body.byte, part.body_end - part.body.byte));
   v1::TunedPlan message;
   TextFormat::ParseInfoTree places;
-  AGMM_RETURN_IF_ERROR(ParseTextMessage(body, file, &message, &places, part.body.line));
+  AGMM_RETURN_IF_ERROR(ParseTextMessage(body, file, &message, &places, part.body.line, column));
   absl::StatusOr<TunedPlan> plan = FromProto(message);
   absl::Status wrong = plan.status();
   if (plan.ok() && plan->key.hardware.empty())
     wrong = absl::InvalidArgumentError("hardware is missing; give that of the measurement");
   if (wrong.ok()) return plan;
-  wrong = AtField(wrong, file, message, places, part.body.line);
+  wrong = AtField(wrong, file, message, places, part.body.line, column);
   // A field that is missing has no place.
   if (!absl::StartsWith(wrong.message(), absl::StrCat(file, ": "))) return wrong;
   return absl::InvalidArgumentError(absl::StrFormat("%s:%d:%d%s", file, part.begin.line + 1,
@@ -180,7 +183,8 @@ TuningText ReadTuning(absl::string_view text, const std::string& file) {
     if (plan.ok()) {
       read.entries.push_back({*std::move(plan), part.begin.byte, part.end});
     } else if (read.skipped.size() < kMaxSkipped) {
-      read.skipped.emplace_back(plan.status().message());
+      // A message that repeats bytes of the text can be sent all the same.
+      read.skipped.push_back(Printable(plan.status().message()));
     }
   }
   return read;

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "kernels/base/utf8.h"
 #include "proto/convert/tuning_messages.h"
 #include "tests/support/seed.h"
 
@@ -219,6 +220,29 @@ TEST(TuningText, BracesInStringsAndCommentsAreText) {
                         EntryWith("cpu: 2 threads", "cpu { plans } \\\" }"), kEntry));
   EXPECT_EQ(read.entries.size(), 2u);
   EXPECT_THAT(read.skipped, IsEmpty());
+}
+
+// Takes no longer than with a line for each.
+TEST(TuningText, ManyEntriesMayBeOnOneLine) {
+  std::string text;
+  for (int i = 1; i < kMaxTunedPlans; ++i) text += kEntry;
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  text += "plans { m: x }";
+  const TuningText read = Read(text);
+  EXPECT_EQ(read.entries.size(), static_cast<size_t>(kMaxTunedPlans - 1));
+  EXPECT_THAT(read.skipped,
+              ElementsAre(StartsWith(absl::StrCat("t.textproto:1:", text.size() - 2, ": "))));
+}
+
+// Messages with other strings cannot be sent.
+TEST(TuningText, BytesThatAreNotUtf8AreRefused) {
+  for (const auto& [good, bad] :
+       {std::pair("cpu: 2 threads", "\\377"), {"m: 1024", "m: \"\xff\""}}) {
+    const TuningText read = Read(EntryWith(good, bad));
+    EXPECT_THAT(read.entries, IsEmpty());
+    ASSERT_EQ(read.skipped.size(), 1u);
+    EXPECT_FALSE(NoUtf8From(read.skipped[0]).has_value()) << read.skipped[0];
+  }
 }
 
 TEST(TuningText, NoMoreThanABoundAreRead) {
