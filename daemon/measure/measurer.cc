@@ -3,6 +3,7 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
+#include <cmath>
 #include <memory>
 #include <utility>
 
@@ -420,6 +421,7 @@ void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
   for (const v1::RankReport& rank : done.ranks()) {
     if (rank.epoch_us().empty()) continue;
     const double mean_ns = MeanEpochNs(rank);
+    if (!std::isfinite(mean_ns)) continue;  // whatever the nodes report
     if (timed) run_->epoch_ns[rank.rank()].push_back(mean_ns);
     run_->latest_ns = std::max(run_->latest_ns, mean_ns);
   }
