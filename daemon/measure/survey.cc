@@ -26,7 +26,7 @@ constexpr size_t kProducts = 3;
 // at the links' rate, and their least and largest widths.
 constexpr double kRowsNs = 1.5e6, kMovingShare = 0.5;
 constexpr int64_t kLeastWidth = 256, kMaxWidth = 8192;
-constexpr int64_t kLeastRows = 16;
+constexpr int64_t kLeastRows = 16, kMostRows = 1 << 20;
 
 // Ranks of each node.
 std::map<int, std::vector<int>> RanksByNode(const Site& site) {
@@ -107,7 +107,8 @@ bool Survey::SizeRows(Probe* probe) const {
   if (!(width <= kMaxWidth - kSideStep)) return false;
   probe->width = std::max(kLeastWidth, (static_cast<int64_t>(width) / kSideStep + 1) * kSideStep);
   const double row_flops = 2.0 * kDepth * static_cast<double>(probe->width);
-  probe->size = static_cast<int64_t>(kRowsNs * flops_per_ns / row_flops) / 2 * 2;
+  const double fastest = kMostRows * row_flops / kRowsNs;
+  probe->size = static_cast<int64_t>(kRowsNs * std::min(flops_per_ns, fastest) / row_flops) / 2 * 2;
   const double rows = static_cast<double>(probe->size), columns = static_cast<double>(probe->width);
   const double bytes = element_bytes * (2 * rows * (kDepth + columns) + kDepth * columns);
   return probe->size >= kLeastRows && bytes <= static_cast<double>(site_.max_bytes);

@@ -270,8 +270,10 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) 
     const auto& [bytes, times] = series.timed.back();
     const double time_ns = CopyNs(times, step_ns);
     if (!IsTime(time_ns) || (bytes < kLeastCopyBytes && time_ns < kLeastCopyNs)) continue;
-    for (const auto& [rank, rank_ns] : times)
-      (*devices)[rank].set_copy_gb_per_s(static_cast<double>(bytes) / (rank_ns - step_ns));
+    for (const auto& [rank, rank_ns] : times) {
+      if (rank_ns > step_ns)
+        (*devices)[rank].set_copy_gb_per_s(static_cast<double>(bytes) / (rank_ns - step_ns));
+    }
     const double bytes_per_ns = static_cast<double>(bytes) / time_ns;
     device.set_memory_gb_per_s(2 * bytes_per_ns);
     // Hardware moves the bytes where the preset says 0.
