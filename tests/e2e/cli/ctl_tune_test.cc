@@ -77,7 +77,8 @@ TEST_F(CtlTune, LaterJobsRunTheStoredPlan) {
 }
 
 TEST_F(CtlTune, TheTableIsShownAndSavedAsText) {
-  EXPECT_THAT(Ok({"tune", "--list"}), HasSubstr("no tuned plans"));
+  // The program brings plans of other products.
+  EXPECT_THAT(Ok({"tune", "--list"}), Not(HasSubstr("192x64x80")));
   const std::string saved = world_.Path("saved.txtpb"), listed = world_.Path("listed.txtpb");
   const std::string text = Ok(Tuning({"M=192,N=64,K=80", "--save", saved}));
   EXPECT_THAT(text, StartsWith("96x64x80: "));
