@@ -94,7 +94,10 @@ const std::vector<Question>& Questions() {
 
 TEST_F(SavedMachine, ReproducesTheChoicesOfTheSequencerAndTheirFigures) {
   Save();
-  for (const Question& question : Questions()) {
+  // A choice takes several seconds under a sanitizer.
+  const size_t count = kSanitized ? 2 : Questions().size();
+  for (size_t i = 0; i < count; ++i) {
+    const Question& question = Questions()[i];
     SCOPED_TRACE(question.spec);
     const json job = Chosen(question);
     EXPECT_THAT(job["explanation"].get<std::string>(), Not(HasSubstr("time was up")));
