@@ -43,6 +43,18 @@ class Ctl : public ::testing::Test {
     EXPECT_FALSE(json.is_discarded()) << out;
     return json;
   }
+  void ExpectNothingIsLeft() {
+    const nlohmann::json list = OkJson({"tensor", "list"});
+    EXPECT_EQ(list["tensors"].size(), 0u) << list;
+  }
+  // Waits until a session that has ended has taken its tensors with it; fails the test if it lasts.
+  void AwaitNoTensors() {
+    const Deadline give_up = Deadline::After(kPatience);
+    while (!OkJson({"tensor", "list"})["tensors"].empty()) {
+      ASSERT_FALSE(give_up.HasPassed()) << "tensors of the session are left";
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }
   void ExpectError(std::vector<std::string> arguments, int code, const std::string& what) {
     const Ran ran = Run(std::move(arguments));
     EXPECT_EQ(ran.exit_code, code) << ran.err;

@@ -5,7 +5,6 @@
 #include <set>
 
 #include "absl/strings/str_split.h"
-#include "kernels/base/deadline.h"
 #include "tests/e2e/ctl.h"
 
 namespace agmm {
@@ -26,10 +25,6 @@ class CtlBench : public Ctl {
       EXPECT_EQ(results.back()["schema"], "agmm.bench_result.v1") << line;
     }
     return results;
-  }
-  void ExpectNothingIsLeft() {
-    const Json list = OkJson({"tensor", "list"});
-    EXPECT_EQ(list["tensors"].size(), 0u) << list;
   }
 };
 
@@ -146,11 +141,7 @@ TEST_F(CtlBench, CtrlCEndsItAndLeavesNothing) {
   bench->Signal(SIGINT);
   EXPECT_EQ(bench->Wait(kPatience), 130);
   EXPECT_THAT(bench->err(), StartsWith("agmmctl: "));
-  for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
-       absl::SleepFor(absl::Milliseconds(20))) {
-    if (OkJson({"tensor", "list"})["tensors"].empty()) break;
-  }
-  ExpectNothingIsLeft();
+  AwaitNoTensors();
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 
 #include "absl/strings/str_split.h"
 #include "agmm/v1/tuning.pb.h"
-#include "kernels/base/deadline.h"
 #include "tests/e2e/ctl.h"
 
 namespace agmm {
@@ -43,10 +42,6 @@ class CtlTune : public Ctl {
     v1::TuningTable table;
     EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(ReadFile(path), &table));
     return table;
-  }
-  void ExpectNothingIsLeft() {
-    const Json list = OkJson({"tensor", "list"});
-    EXPECT_EQ(list["tensors"].size(), 0u) << list;
   }
 };
 
@@ -157,11 +152,7 @@ TEST_F(CtlTune, CtrlCKeepsTheShapesThatAreFinished) {
   EXPECT_THAT(tune->err(), StartsWith("agmmctl: "));
   EXPECT_EQ(Plans().size(), 1u);
   EXPECT_EQ(TableIn(saved).plans_size(), 1);
-  for (const Deadline give_up = Deadline::After(kPatience); !give_up.HasPassed();
-       absl::SleepFor(absl::Milliseconds(20))) {
-    if (OkJson({"tensor", "list"})["tensors"].empty()) break;
-  }
-  ExpectNothingIsLeft();
+  AwaitNoTensors();
 }
 
 }  // namespace
