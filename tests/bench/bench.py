@@ -49,6 +49,7 @@ def arguments():
     )
     parser.add_argument("--seed", type=int, help="of the drawn shapes (default: a new one, printed)")
     parser.add_argument("--algorithm", help="of agmm, with commas (default: all that it has)")
+    parser.add_argument("--devices", type=int, default=1, help="of agmm on each host, on its one core (default 1)")
     parser.add_argument("--rounds", type=int, help=f"(default {FULL[0]}; {QUICK[0]} with --quick)")
     parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build-bench", help=argparse.SUPPRESS)
     parser.add_argument(
@@ -101,7 +102,7 @@ class Bench:
         self.started, self.longest_s, self.left_out = time.monotonic(), 0, []
         binaries = options.build / "bin"
         algorithms = options.algorithm.split(",") if options.algorithm else None
-        self.agmm = self._add(contenders.Agmm(hosts, folder, binaries, algorithms))
+        self.agmm = self._add(contenders.Agmm(hosts, folder, binaries, algorithms, devices=options.devices))
         self.mpi = self._add(contenders.Mpi(hosts, folder, binaries))
         self.ucx = contenders.Ucx(hosts, folder, binaries)
         self.torch = None
@@ -254,6 +255,7 @@ def main():
             "seed": options.seed,
             "rounds": options.rounds or (QUICK if options.quick else FULL)[0],
             "hosts": options.hosts,
+            "devices": options.devices,
             "share_cores": hosts.share_cores,
             "missing": bench.missing,
             "left_out": [],

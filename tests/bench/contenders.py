@@ -178,22 +178,23 @@ class Agmm:
 
     PORT = 7101
 
-    def __init__(self, hosts, folder, binaries, algorithms=None, client=True):
+    def __init__(self, hosts, folder, binaries, algorithms=None, client=True, devices=1):
         self.ctl, self.folder = str(binaries / "agmmctl"), folder / "agmm"
         self.folder.mkdir()
         self.daemons, self.gather_us = [], []
         self.forms = {f"agmm {name}": name for name in algorithms or self._offered()}
         nodes = "\n".join(
-            f'  node {{ name: "h{h}" address: "{hosts.address(h)}:{self.PORT}" devices: 1 }}'
+            f'  node {{ name: "h{h}" address: "{hosts.address(h)}:{self.PORT}" devices: {devices} }}'
             for h in range(hosts.count)
         )
+        device = '  device { kind: "cpu" threads: 1 heap: "2GiB" }\n'
         secret = write_secret(self.folder)
         for host in range(hosts.count):
             config = self.folder / f"{host}.txtpb"
             config.write_text(
                 f'world {{\n  cluster: "bench"\n{nodes}\n}}\n'
                 f'local {{\n  node: "h{host}"\n  socket: "{self._socket(host)}"\n  secret: "{secret}"\n  machines: "none"\n'
-                f'  device {{ kind: "cpu" threads: 1 heap: "2GiB" }}\n}}\n'
+                f"{device * devices}}}\n"
             )
             log = open(self.folder / f"{host}.log", "wb")
             self.daemons.append(

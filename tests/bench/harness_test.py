@@ -71,6 +71,7 @@ def canned():
         "seed": 7,
         "rounds": 5,
         "hosts": 2,
+        "devices": 1,
         "share_cores": False,
         "machine": {
             "cpu": "A CPU & Co",

@@ -2,10 +2,12 @@
 """Compares the predicted time of plans with the measured one, and `auto` with every fixed algorithm, in turn, on two
 simulated hosts with limited links. The world measures itself once at each rate; nothing is fitted.
 
-    tests/bench/predictions.py [--binaries build-bench/bin] [--rate 2,4] [--form gather,all_reduce] [--tuning]
+    tests/bench/predictions.py [--binaries build-bench/bin] [--rate 2,4] [--form gather,all_reduce] [--devices 2]
+                               [--tune 5]
 
 Needs root (network namespaces, see hosts.py) and the programs that tests/bench/run.sh builds. T is a product's time in
-a row of some, as the predictions are. The report ends with:
+a row of some, as the predictions are. With --tune, `agmmctl tune` first measures each product, and `auto` takes the plan
+that it has stored. The report ends with:
 
     error       of the predictions of all plans that ran, predicted / measured - 1: median and worst size
     auto        T of auto / T of the best fixed algorithm, and / T of serial: median, worst, and how many are within 5 %
@@ -68,6 +70,9 @@ class World(Agmm):
         self._fill("bench.A", m, k, form.a, *integers, str(shapes.SEED_A))
         self._fill("bench.B", k, n, form.b, *integers, str(shapes.SEED_B))
         self.spec = form.spec()
+
+    def tune(self, form, m, n, k, budget_s):
+        self._ctl("tune", form.spec(), f"M={m},N={n},K={k}", "--budget", f"{budget_s}s")
 
     def time(self, algorithm, count, products):
         answer = self.client.call(f"run {algorithm} {count} {products} {self.spec}")[0].split()
@@ -166,12 +171,17 @@ def main():
     parser.add_argument("--form", default=",".join(form.name for form in forms()))
     parser.add_argument("--shape", action="append", metavar="MxNxK", help="in place of those of each form")
     parser.add_argument("--rounds", type=int, default=5, help="turns of each")
+    parser.add_argument("--devices", type=int, default=1, help="of each host, on its one core")
+    parser.add_argument("--tune", type=int, metavar="SECONDS", help="tune each product for this long before it runs")
     parser.add_argument("--out", type=pathlib.Path, help="a JSON file for all samples")
     arguments = parser.parse_args()
     about, cases = machine(), []
-    print(f"{about['cpu']}, agmm {about['agmm']}, load {about['load']:.2f}; {HOSTS} hosts of one core each; medians, in ms")
+    print(
+        f"{about['cpu']}, agmm {about['agmm']}, load {about['load']:.2f}; {HOSTS} hosts of one core and "
+        f"{arguments.devices} CPU device{'s' * (arguments.devices > 1)} each; medians, in ms"
+    )
     with Hosts(HOSTS) as hosts, tempfile.TemporaryDirectory() as folder:
-        world = World(hosts, pathlib.Path(folder), arguments.binaries)
+        world = World(hosts, pathlib.Path(folder), arguments.binaries, devices=arguments.devices)
         world.forms["agmm auto"] = "auto"
         try:
             titles = ["Gbit/s", "form", "MxNxK", "auto takes", "T", "predicted", "best", "T", "serial", "/ best", "/ serial"]
@@ -184,6 +194,8 @@ def main():
                     if form.name not in arguments.form.split(","):
                         continue
                     for size in given or form.shapes:
+                        if arguments.tune:
+                            world.tune(form, *size, arguments.tune)
                         plans = run_case(world, form, size, arguments.rounds)
                         cases.append({"rate": rate, "form": form.name, "size": size, "plans": plans, "world": measured})
                         print(f"| {' | '.join(row(rate, form, size, plans))} |", flush=True)

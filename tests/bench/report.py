@@ -3,7 +3,7 @@
 
 The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
     machine      {cpu, cores, kernel, load, packages{name: version}, agmm}
-    seed, rounds, hosts, share_cores
+    seed, rounds, hosts, devices, share_cores
     missing      {contender: why it did not run}
     left_out[]   cases that --quick had no time for
     cases[]      rate_bits, name, m, n, k, hosts
@@ -44,7 +44,8 @@ def machine_lines(run):
         f"{name} {version}" for name, version in machine["packages"].items()
     ) + f", agmm {machine['agmm']}"
     cores = "which share cores: compare, do not conclude" if run["share_cores"] else "one core each"
-    yield f"{run['hosts']} hosts, {cores}; tbf burst 256kb both ways; seed {run['seed']}; {run['rounds']} rounds"
+    devices = f"{run['devices']} devices of agmm each; " if run["devices"] > 1 else ""
+    yield f"{run['hosts']} hosts, {cores}; {devices}tbf burst 256kb both ways; seed {run['seed']}; {run['rounds']} rounds"
     yield from busy_lines(run)
     for name, why in run["missing"].items():
         yield f"without {name}: {why}"
