@@ -61,6 +61,9 @@ class Topo : public Ctl {
   }
 };
 
+// Files of machines, each measured for seconds.
+class MachineFiles : public Topo {};
+
 class TopoOnRequest : public Topo {
  protected:
   TopoOnRequest() : Topo("none", 1) {}
@@ -105,7 +108,7 @@ TEST_F(Topo, AMeasurementLeavesNoTrace) {
   }));
 }
 
-TEST_F(Topo, ARestartTakesTheMachineFromDisk) {
+TEST_F(MachineFiles, ARestartTakesTheMachineFromDisk) {
   const json measured = AwaitMachine();
   FileOfMachine();
   Restart();
@@ -113,7 +116,7 @@ TEST_F(Topo, ARestartTakesTheMachineFromDisk) {
   EXPECT_EQ(MetricOf(world_.Status(0), "measure_probes_total"), 0);
 }
 
-TEST_F(Topo, ATornFileIsReportedOnceAndReplaced) {
+TEST_F(MachineFiles, ATornFileIsReportedOnceAndReplaced) {
   AwaitMachine();
   const std::string file = FileOfMachine();
   std::ofstream(file) << "machine {\n  version: x";
@@ -126,7 +129,7 @@ TEST_F(Topo, ATornFileIsReportedOnceAndReplaced) {
   EXPECT_EQ(parts.size(), 2u) << log;
 }
 
-TEST_F(Topo, WorldsThatShareAFolderKeepTheirOwnMachines) {
+TEST_F(MachineFiles, WorldsThatShareAFolderKeepTheirOwnMachines) {
   const json mine = AwaitMachine();
   FileOfMachine();
   World other(MeasuredIn(SharedFolder(), 2));
@@ -137,7 +140,7 @@ TEST_F(Topo, WorldsThatShareAFolderKeepTheirOwnMachines) {
   EXPECT_EQ(AwaitMachine(), mine);
 }
 
-TEST_F(Topo, ChangedHardwareIsMeasuredAgain) {
+TEST_F(MachineFiles, ChangedHardwareIsMeasuredAgain) {
   AwaitMachine();
   const std::string before = FileOfMachine();
   for (int node : {0, 1}) world_.Kill(node);
