@@ -27,17 +27,12 @@ def rows_of(m, hosts):
 
 
 def gathers_b(m, n, k, hosts):
-    """True if agmm splits by M (kernels/schedule/split.h): B is gathered and C exchanged. By N, A is gathered.
-    The cost of a split is the bytes that the busiest rank receives, plus 1 for every 1,000 flops of the rank that
-    computes most."""
+    """True if the contenders gather B and exchange C: then the busiest rank receives fewer bytes, or as many and computes
+    less, than if it gathered A. T_ag is the gather of the same operand; agmm's `auto` may choose another."""
     rows, cols = rows_of(m, hosts), rows_of(n, hosts)
     by_n = (m - min(rows)) * k * ELEMENT_BYTES, 2 * m * max(cols) * k
     by_m = max((n - c) * k + (m - r) * c for r, c in zip(rows, cols)) * ELEMENT_BYTES, 2 * max(rows) * n * k
-
-    def cost(into, flops):
-        return into + flops // 1000, flops
-
-    return cost(*by_m) < cost(*by_n)
+    return by_m < by_n
 
 
 def sent_and_received(m, n, k, hosts):
