@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/spec.h"
@@ -28,7 +29,7 @@ using measure::Survey;
 
 // Plans, launches and tensors of jobs have lower ids, which begin at 1.
 constexpr uint64_t kFirstId = uint64_t{1} << 62;
-// Epochs of a launch take about this long together, because a job may have to wait for them.
+// Epochs of a launch take about this long together.
 constexpr double kLaunchNs = 8e6;
 constexpr int kMaxEpochs = 64;
 // A launch has at most this many times the epochs of the one before, because few epochs may take
@@ -49,8 +50,9 @@ constexpr absl::Duration kShortQuiet = absl::Milliseconds(100);
 // The part of the free memory that a probe may take.
 constexpr int64_t kMemoryShare = 4;
 constexpr int64_t kFillColumns = 1024;
-// Memory is placed and filled in pieces, because a job may have to wait for one.
-constexpr int64_t kPieceBytes = 8 << 20;
+// Memory is placed and filled in pieces, because a job may have to wait for one. They end where
+// large pages do: a page that belongs to two tensors is never a large one.
+constexpr int64_t kPieceBytes = kLargePageBytes;
 
 // Returns the mean time of an epoch in a launch, without the first one, which waits for the other
 // nodes to begin: from the end of that to the end of the last one. The times of single epochs would
@@ -115,8 +117,16 @@ Measurer::~Measurer() { *alive_ = false; }
 bool Measurer::MakeWay() {
   used_ns_ = parts_.clock->Nanos();
   if (run_ == nullptr) return true;
-  run_->dropped = true;
+  if (!std::exchange(run_->dropped, true) && run_->stage == Run::Stage::kRunning)
+    CancelLaunch("a call needs the devices");
   return !run_->offset_bytes.has_value();
+}
+
+void Measurer::CancelLaunch(const std::string& why) {
+  v1::Command command;
+  command.mutable_cancel_launch()->set_job_id(run_->launch);
+  *command.mutable_cancel_launch()->mutable_reason() = ToProto(absl::CancelledError(why));
+  for (int node : run_->awaited) parts_.members->Send(node, command);
 }
 
 v1::MachineStatus Measurer::Status() const {
@@ -356,7 +366,10 @@ void Measurer::TakeMemory() {
 
 void Measurer::PlacePiece() {
   const Mesh& mesh = run_->job.problem.mesh;
-  const int64_t bytes = std::min(run_->layout.bytes - run_->placed_bytes, kPieceBytes);
+  const int64_t begin = *run_->offset_bytes + run_->placed_bytes;
+  const int64_t end =
+      std::min(RoundUp(begin + 1, kPieceBytes), *run_->offset_bytes + run_->layout.bytes);
+  const int64_t bytes = end - begin;
   const DType dtype = run_->probe.dtype;
   const absl::StatusOr<Tensor> tensor =
       ParseTensor("[M, K]", mesh, bytes / (kFillColumns * SizeOf(dtype)), kFillColumns, dtype);
@@ -364,7 +377,7 @@ void Measurer::PlacePiece() {
   v1::Command command;
   v1::Tensor* const piece = command.mutable_place_tensor()->mutable_tensor();
   piece->set_tensor_id(run_->pieces.back());
-  piece->set_offset_bytes(*run_->offset_bytes + run_->placed_bytes);
+  piece->set_offset_bytes(begin);
   piece->set_shard_bytes(bytes);
   *piece->mutable_spec() = ToProto(mesh, *tensor);
   run_->placed_bytes += bytes;
@@ -427,11 +440,8 @@ void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
   }
   if (absl::Status error = FromProto(done.error()); !error.ok() && run_->error.ok()) {
     run_->error = Annotate(error, absl::StrCat("node ", parts_.members->node_name(node)));
-    v1::Command command;
-    command.mutable_cancel_launch()->set_job_id(run_->launch);
-    *command.mutable_cancel_launch()->mutable_reason() = ToProto(absl::CancelledError(
-        absl::StrCat("the probe failed on node ", parts_.members->node_name(node))));
-    for (int other : run_->awaited) parts_.members->Send(other, command);
+    if (!run_->dropped)
+      CancelLaunch(absl::StrCat("the probe failed on node ", parts_.members->node_name(node)));
   }
   if (!run_->awaited.empty()) return;
   ++run_->launches;
@@ -460,8 +470,10 @@ void Measurer::EndRun() {
     survey_->Add(times, PathOf(*over));
   }
   if (!waiting_.empty()) {
-    spdlog::debug("a call waited {} us for a measurement: {}, {} launches",
-                  (parts_.clock->Nanos() - used_ns_) / 1000, Describe(over->probe), over->launches);
+    spdlog::debug("a call waited {} us for the {} of a measurement: {}, {} launches",
+                  (parts_.clock->Nanos() - used_ns_) / 1000,
+                  over->stage == Run::Stage::kRunning ? "launch" : "memory", Describe(over->probe),
+                  over->launches);
   }
   for (const std::function<void()>& call : std::exchange(waiting_, {})) call();
   if (over->dropped) return Schedule(asked_ ? kShortQuiet : parts_.quiet);

@@ -5,9 +5,9 @@
 // never collide with those of jobs. One probe runs at a time, and takes memory only then.
 //
 // Calls that may need the devices or their memory go first: the measurement ends after the stage in
-// progress, and only then does the call proceed. A stage places the probe's memory, fills it, or
-// launches the probe, and takes some milliseconds. The measurement continues once the world has
-// been idle for a while.
+// progress, and only then does the call proceed. A stage places a piece of the probe's memory,
+// fills it, or launches the probe. The first two take some milliseconds, and a launch is cancelled.
+// The measurement continues once the world has been idle for a while.
 #pragma once
 
 #include <cstdint>
@@ -125,6 +125,8 @@ class Measurer : public WorldListener {
   void PlacePiece();
   void Fill();
   void Launch();
+  // Tells the nodes that are in the launch in progress to end it.
+  void CancelLaunch(const std::string& why);
   bool HasEnoughLaunches() const;
   void OnLaunchDone(int node, const v1::LaunchDone& done);
   // Ends the probe: releases its plan and memory, keeps its times, and starts the next one.
