@@ -1,5 +1,7 @@
 #include "daemon/sequencer/planning.h"
 
+#include <time.h>
+
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -24,7 +26,16 @@ constexpr int64_t kLargeSteps = 1500;
 
 // The most ranks of a job whose choice is short.
 constexpr int kFewRanks = 8;
+// These are processor time, because planners go behind other threads.
 constexpr absl::Duration kShortChoice = absl::Milliseconds(50), kLongChoice = absl::Seconds(1);
+// A choice takes at most this many times its processor time.
+constexpr int kPatience = 4;
+
+absl::Duration ProcessorTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
+}
 
 // Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) {
@@ -45,12 +56,14 @@ absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) 
 // Chooses a tuned plan, or by prediction within the time that a submitted job may wait for it.
 absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   const auto begin = std::chrono::steady_clock::now();
+  const absl::Duration used = ProcessorTime();
   const absl::Duration most = ChoosesLong(job) ? kLongChoice : kShortChoice;
   ChooseLimits limits;
   if (job.heap_bytes > 0) limits.workspace_bytes = job.heap_bytes;
   limits.out_of_time = [&] {
     if (AGMM_FAILPOINT("planning.takes_its_time")) return false;
-    return absl::FromChrono(std::chrono::steady_clock::now() - begin) > most;
+    return ProcessorTime() - used > most ||
+           absl::FromChrono(std::chrono::steady_clock::now() - begin) > kPatience * most;
   };
   const Platform platform = {*job.machine, job.topology, {}};
   std::optional<Choice> tuned;

@@ -1,5 +1,7 @@
 #include "kernels/base/thread.h"
 
+#include <sys/resource.h>
+
 #include <new>
 #include <system_error>
 #include <utility>
@@ -10,6 +12,9 @@
 
 namespace agmm {
 namespace {
+
+// Measured in daemon/sequencer/NOTES.md. The least priority would be 19.
+constexpr int kLowNice = 15;
 
 absl::Status NoThread(absl::string_view purpose, const char* why) {
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -30,5 +35,8 @@ absl::StatusOr<std::thread> StartThread(absl::string_view purpose, std::function
     return NoThread(purpose, "out of memory");
   }
 }
+
+// On Linux, a nice value belongs to a thread.
+void LowerPriority() { setpriority(PRIO_PROCESS, /*calling thread*/ 0, kLowNice); }
 
 }  // namespace agmm
