@@ -139,12 +139,11 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
                         absl::StrFormat("%s, behind a transfer that waits for %s", tensor,
                                         parts_.launches->DescribeEnd(*other)));
     }
-    for (const auto& [id, other] : jobs_) {
-      if (!HasLease(*other, *holder)) continue;
-      return WaitForJob(job, *other,
+    if (const Job& first = FirstInTheWay(job); first.id != job.id) {
+      return WaitForJob(job, first,
                         absl::StrFormat("%s, behind a transfer that waits for job %d, which waited "
                                         "for %s",
-                                        tensor, id, WaitOf(*other).reason()));
+                                        tensor, first.id, WaitOf(first).reason()));
     }
   }
   if (holder->held) return WaitFor(absl::StrCat(tensor, ", which a client still has mapped"));
@@ -155,11 +154,41 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
                                        parts_.members->node_name(holder->node), uses));
 }
 
-v1::QueueWait Queue::WaitOf(const Job& job) const {
+const Lease* Queue::AwaitedLease(const Job& job) const {
   for (const auto& [tensor, id] : job.leases) {
     const Lease* const lease = parts_.catalog->leases().Find(id);
-    if (lease != nullptr && !lease->granted) return LeaseWaitOf(job, *lease);
+    if (lease != nullptr && !lease->granted) return lease;
   }
+  return nullptr;
+}
+
+const Job* Queue::QueuedBefore(const Job& job) const {
+  if (const Lease* const lease = AwaitedLease(job); lease != nullptr) {
+    const Lease* const holder = parts_.catalog->leases().HolderBefore(*lease);
+    if (holder == nullptr || holder->kind != LeaseKind::kJob) return nullptr;
+    for (const auto& [id, other] : jobs_)
+      if (HasLease(*other, *holder)) return other;
+    return nullptr;
+  }
+  if (job.plan == nullptr || !job.plan->settled()) return nullptr;
+  Passed passed;
+  for (const auto& [id, before] : jobs_) {
+    if (id >= job.id) break;
+    if (passed.Waits(*before) && passed.Add(*before) && !OrderMatters(*before, job)) continue;
+    if (ShareRanks(*before, job)) return before;
+  }
+  return nullptr;
+}
+
+const Job& Queue::FirstInTheWay(const Job& job) const {
+  const Job* first = &job;
+  while (const Job* const before = QueuedBefore(*first)) first = before;
+  return *first;
+}
+
+v1::QueueWait Queue::WaitOf(const Job& job) const {
+  if (const Lease* const lease = AwaitedLease(job); lease != nullptr)
+    return LeaseWaitOf(job, *lease);
   if (job.plan == nullptr) {
     return WaitFor("a new plan, because an earlier job failed on the same plan");
   }
@@ -172,14 +201,10 @@ v1::QueueWait Queue::WaitOf(const Job& job) const {
     return WaitFor(
         absl::StrFormat("its plan, which %s had not prepared", absl::StrJoin(names, ", ")));
   }
-  Passed passed;
-  for (const auto& [id, before] : jobs_) {
-    if (id >= job.id) break;
-    if (passed.Waits(*before) && passed.Add(*before) && !OrderMatters(*before, job)) continue;
-    if (!ShareRanks(*before, job)) continue;
-    return WaitForJob(job, *before,
+  if (const Job& first = FirstInTheWay(job); first.id != job.id) {
+    return WaitForJob(job, first,
                       absl::StrFormat("job %d, which is before it in the queue and waited for %s",
-                                      id, WaitOf(*before).reason()));
+                                      first.id, WaitOf(first).reason()));
   }
   if (const Job* launched = parts_.launches->BlockerOf(job); launched != nullptr)
     return WaitForJob(job, *launched, parts_.launches->DescribeEnd(*launched));

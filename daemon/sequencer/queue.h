@@ -77,6 +77,12 @@ class Queue {
  private:
   // Like WaitOf, for a job that waits for the lease.
   v1::QueueWait LeaseWaitOf(const Job& job, const Lease& lease) const;
+  // Returns the lease that the job waits for; null: none.
+  const Lease* AwaitedLease(const Job& job) const;
+  // Returns the queued job that `job` waits for; null if it waits for something else.
+  const Job* QueuedBefore(const Job& job) const;
+  // Returns the first job of the chain in which each waits for the one before. `job` ends it.
+  const Job& FirstInTheWay(const Job& job) const;
 
   const Parts parts_;
   OwnerQuota quota_;  // of jobs that are not over

@@ -18,6 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 class ProgressTest : public SchedulerTest {
  protected:
@@ -155,6 +156,27 @@ TEST_F(ProgressTest, AQueuedJobSaysWhichJobItWaitsForAndOnWhichRanks) {
   got = *Ask(behind).Get();
   EXPECT_EQ(got.waits_for().job_id(), queued);
   EXPECT_FALSE(Get(queued)->has_waits_for());
+}
+
+TEST_F(ProgressTest, AQueuedJobNamesTheFirstJobOfTheChainBeforeIt) {
+  const auto one = MeshOf(1, 0), other = MeshOf(1, 1);
+  const Operands3 tensors = MakeOperands(64, one);
+  BeginWrite(tensors.a);
+  const uint64_t first = SubmitOk(Request(tensors, one));
+  // On both ranks, and then on the one that the first job does not use.
+  std::vector<uint64_t> behind = {SubmitOk(Request(MakeOperands()))};
+  const Operands3 last = MakeOperands(64, other);
+  for (int i = 0; i < 3; ++i) behind.push_back(SubmitOk(Request(last, other)));
+  AnswerPrepared();
+  for (const uint64_t job : behind) {
+    const v1::Job got = *Ask(job).Get();
+    EXPECT_EQ(got.waits_for().job_id(), first);
+    EXPECT_EQ(got.waits_for().ranks_size(), job == behind[0] ? 1 : 0);
+    EXPECT_THAT(got.waits_for().reason(),
+                StartsWith(absl::StrFormat("job %d, which is before it in the queue and waited for "
+                                           "tensor %d, which a transfer",
+                                           first, tensors.a)));
+  }
 }
 
 TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
