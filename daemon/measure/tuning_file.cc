@@ -27,7 +27,9 @@ constexpr absl::Duration kPoll = absl::Milliseconds(5);
 absl::StatusOr<int> Lock(const std::string& path, absl::Duration patience) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  // Opened for reading only and with the mode of the table's file, so that daemons of other users
+  // can lock it, too.
+  const int fd = open(path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   const Deadline end = Deadline::After(patience);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -49,6 +50,19 @@ TEST_F(TuningFileTest, WithoutAFileTheTableIsEmpty) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_THAT(read->entries, IsEmpty());
   EXPECT_FALSE(std::filesystem::exists(temp_ / "made"));
+}
+
+// Daemons of several users may share the folder.
+TEST_F(TuningFileTest, TheTableAndItsLockHaveTheModeOfNewFiles) {
+  const mode_t before = umask(0002);
+  const auto added = file_.Add({PlanWithRows(8)});
+  umask(before);
+  ASSERT_TRUE(added.ok()) << added.status();
+  for (const char* name : {"tuning.textproto", "tuning.textproto.lock"}) {
+    EXPECT_EQ(std::filesystem::status(temp_ / absl::StrCat("made/", name)).permissions(),
+              std::filesystem::perms{0664})
+        << name;
+  }
 }
 
 TEST_F(TuningFileTest, ReadsWhatWasAdded) {
