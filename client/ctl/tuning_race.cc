@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "client/ctl/matmul_figures.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -41,6 +42,16 @@ double SpreadOfRuns(const Contender& contender) {
 }  // namespace
 
 std::optional<double> Contender::MeasuredMs() const { return Median(runs_ms); }
+
+bool DoesNotFit(const absl::Status& error) {
+  const std::string reason = ReasonOf(error);
+  return absl::IsResourceExhausted(error) && reason != kReasonQuotaFull &&
+         reason != kReasonTransfersFull;
+}
+
+bool IsOfPlan(const absl::Status& error) {
+  return DoesNotFit(error) || absl::IsInvalidArgument(error) || absl::IsUnimplemented(error);
+}
 
 TuningRace RaceOf(const Problem& problem, const Choice& choice) {
   TuningRace race;

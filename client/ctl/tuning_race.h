@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "kernels/predict/choose.h"
 #include "kernels/schedule/plan.h"
 
@@ -30,6 +31,12 @@ struct TuningRace {
   int predicted = 0;                  // the choice of `auto`
   std::optional<int> serial;          // the unfused plan
 };
+
+// Returns true for the error of a job that other plans of its problem may not have: this one does
+// not fit, or cannot be run. False if the daemons have no room for any job for now.
+bool IsOfPlan(const absl::Status& error);
+// Returns true for an error that says what does not fit. Others may fit.
+bool DoesNotFit(const absl::Status& error);
 
 // The candidates of `choice` that are not refused.
 TuningRace RaceOf(const Problem& problem, const Choice& choice);

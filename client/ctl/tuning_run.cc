@@ -28,12 +28,6 @@
 namespace agmm {
 namespace {
 
-// The errors of a job that other plans of the problem may not have.
-bool IsOfPlan(const absl::Status& error) {
-  return absl::IsResourceExhausted(error) || absl::IsInvalidArgument(error) ||
-         absl::IsUnimplemented(error);
-}
-
 absl::StatusOr<Machine> MeasuredMachine(Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(v1::MachineStatus status, connection->GetMachine());
   if (!status.world().has_measure_time()) {
@@ -144,8 +138,8 @@ class TuningRun {
                        /*ignore_tuning=*/true);
     absl::Status status = CheckContenders(site, one);
     if (status.ok()) status = Race(&product, one);
-    if (absl::IsResourceExhausted(status)) one->skipped = std::string(status.message());
-    AGMM_RETURN_IF_ERROR(absl::IsResourceExhausted(status) ? absl::OkStatus() : status);
+    if (DoesNotFit(status)) one->skipped = std::string(status.message());
+    AGMM_RETURN_IF_ERROR(DoesNotFit(status) ? absl::OkStatus() : status);
     AGMM_RETURN_IF_ERROR(product.Delete());
     return one->skipped.empty() ? Store(site, one) : absl::OkStatus();
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 
@@ -33,9 +34,11 @@ absl::Status OwnerQuota::Full(int64_t taken, int64_t bound, const std::string& o
   const auto text = [this](int64_t count) {
     return words_.bytes ? FormatBytes(count) : absl::StrCat(count);
   };
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "%s %s%s%s %s, and %s is the limit%s; %s", text(taken), words_.bytes ? "of " : "",
-      words_.things, of, words_.are, text(bound), whose, words_.next));
+  return WithReason(
+      absl::ResourceExhaustedError(absl::StrFormat(
+          "%s %s%s%s %s, and %s is the limit%s; %s", text(taken), words_.bytes ? "of " : "",
+          words_.things, of, words_.are, text(bound), whose, words_.next)),
+      kReasonQuotaFull);
 }
 
 absl::Status OwnerQuota::CheckOwner(const std::string& owner, int64_t count) const {

@@ -18,6 +18,7 @@
 #include "agmm/v1/job.pb.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 
@@ -54,9 +55,12 @@ class RequestLog {
   absl::Status CheckRoom() {
     Forget();
     if (entries_.size() < max_entries_) return absl::OkStatus();
-    return absl::ResourceExhaustedError(absl::StrFormat(
-        "%d request ids are remembered, the maximum; submit without a request id, or wait up to %s",
-        entries_.size(), absl::FormatDuration(kRequestMemory)));
+    return WithReason(absl::ResourceExhaustedError(
+                          absl::StrFormat("%d request ids are remembered, the maximum; "
+                                          "submit without a request id, or wait up to "
+                                          "%s",
+                                          entries_.size(), absl::FormatDuration(kRequestMemory))),
+                      kReasonQuotaFull);
   }
   void Add(absl::string_view request_id, absl::string_view body, uint64_t job_id,
            absl::Duration timeout) {

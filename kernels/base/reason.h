@@ -12,6 +12,7 @@ inline constexpr char kReasonPeerLost[] = "PEER_LOST";
 inline constexpr char kReasonWorldIncomplete[] = "WORLD_INCOMPLETE";
 inline constexpr char kReasonHeapFull[] = "HEAP_FULL";
 inline constexpr char kReasonTransfersFull[] = "TRANSFERS_FULL";
+inline constexpr char kReasonQuotaFull[] = "QUOTA_FULL";
 inline constexpr char kReasonCancelled[] = "CANCELLED";
 inline constexpr char kReasonDeadline[] = "DEADLINE";
 

@@ -6,6 +6,7 @@
 #include "client/ctl/tuning_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kernels/base/reason.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/machine_text.h"
 #include "tests/client/messages_fixture.h"
@@ -42,6 +43,23 @@ std::vector<bool> Dropped(const TuningRace& race) {
   std::vector<bool> dropped;
   for (const Contender& contender : race.contenders) dropped.push_back(contender.dropped);
   return dropped;
+}
+
+TEST(TuningRace, APlanIsLeftOutIfItDoesNotFitButNotIfAQueueIsFull) {
+  for (const char* reason : {"", kReasonHeapFull}) {
+    const absl::Status error = WithReason(absl::ResourceExhaustedError("too large"), reason);
+    EXPECT_TRUE(DoesNotFit(error)) << reason;
+    EXPECT_TRUE(IsOfPlan(error)) << reason;
+  }
+  for (const char* reason : {kReasonQuotaFull, kReasonTransfersFull}) {
+    const absl::Status error = WithReason(absl::ResourceExhaustedError("full"), reason);
+    EXPECT_FALSE(DoesNotFit(error)) << reason;
+    EXPECT_FALSE(IsOfPlan(error)) << reason;
+  }
+  EXPECT_FALSE(DoesNotFit(absl::UnimplementedError("")));
+  EXPECT_TRUE(IsOfPlan(absl::UnimplementedError("")));
+  EXPECT_FALSE(IsOfPlan(absl::InternalError("")));
+  EXPECT_FALSE(DoesNotFit(absl::OkStatus()));
 }
 
 TEST(TuningRace, TakesTheCandidatesThatAreNotRefused) {

@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "kernels/base/reason.h"
+
 namespace agmm {
 namespace {
 
@@ -24,6 +26,7 @@ TEST(OwnerQuota, OneOwnerLeavesRoomForTheOthers) {
   EXPECT_TRUE(quota.Take("uid:1").ok());
   const absl::Status refusal = quota.Take("uid:1");
   EXPECT_TRUE(absl::IsResourceExhausted(refusal));
+  EXPECT_EQ(ReasonOf(refusal), kReasonQuotaFull);
   EXPECT_EQ(refusal.message(),
             "2 sessions of uid:1 are open at this daemon, and 2 is the limit for one owner; close "
             "some");
