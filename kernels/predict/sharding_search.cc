@@ -135,7 +135,6 @@ int64_t ShardingSearch::ShardBytesOf(size_t product, Operand operand, const Axis
 
 ShardingSearch::Candidate ShardingSearch::CandidateOf(size_t product, AxisUses uses) {
   const Problem& problem = request_.products[product];
-  const DeviceRates& device = platform_.machine.device;
   Candidate candidate;
   for (const OperandMove& move : MovesOf(problem, uses)) {
     const auto [inflow, is_new] = inflows_.try_emplace(move.axes);
@@ -143,6 +142,7 @@ ShardingSearch::Candidate ShardingSearch::CandidateOf(size_t product, AxisUses u
     candidate.moves_ns += EstimateNs(inflow->second, move);
   }
   const LocalWork work = LocalWorkOf(problem, uses);
+  const DeviceRates device = RatesWithin(platform_.machine.device, work.bytes);
   const double gemm = std::max(ProductNs(device, problem.tensors[kA].dtype, work.flops, work.bytes),
                                work.bytes / device.memory);
   candidate.estimate_ns = std::max(gemm, candidate.moves_ns);
