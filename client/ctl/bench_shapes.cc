@@ -14,6 +14,15 @@ namespace {
 
 constexpr int kCpuScale = 8;
 
+constexpr Shape kSumShapes[] = {
+#include "client/ctl/sum_shapes.inc"
+};
+struct SumForm {
+  const char *name, *spec;
+};
+constexpr SumForm kSumForms[] = {{"reduce-scatter", "A[M, K_x] * B[K_x, N] -> C[M_x, N]"},
+                                 {"all-reduce", "A[M, K_x] * B[K_x, N] -> C[M, N]"}};
+
 }  // namespace
 
 // Keep equal to tests/bench/shapes.py.
@@ -40,8 +49,22 @@ std::vector<BenchShape> Suite(int ranks, int scale, bool all) {
   return suite;
 }
 
-std::vector<BenchShape> SuiteOf(const v1::GetStatusResponse& status, int ranks, int scale,
-                                bool all) {
+std::vector<BenchShape> SumSuite(int scale) {
+  std::vector<BenchShape> suite;
+  for (const auto& [name, spec] : kSumForms) {
+    for (const Shape& on_cpus : kSumShapes) {
+      Shape shape = on_cpus;
+      for (int64_t* size : {&shape.m, &shape.n, &shape.k})
+        *size = CeilDiv(*size * kCpuScale, int64_t{scale});
+      suite.push_back(
+          {absl::StrFormat("%s %dx%dx%d", name, shape.m, shape.n, shape.k), shape, spec});
+    }
+  }
+  return suite;
+}
+
+std::vector<BenchShape> SuiteOf(const v1::GetStatusResponse& status, int ranks, int scale, bool all,
+                                bool sums) {
   bool cpu = false;
   for (const v1::NodeStatus& node : status.nodes()) {
     for (const v1::DeviceStatus& device : node.devices()) cpu |= device.kind() == "cpu";
@@ -50,6 +73,8 @@ std::vector<BenchShape> SuiteOf(const v1::GetStatusResponse& status, int ranks, 
   std::vector<BenchShape> suite = Suite(ranks, divisor, all);
   for (BenchShape& shape : suite)
     if (divisor > 1) absl::StrAppend(&shape.name, " / ", divisor);
+  if (!sums) return suite;
+  for (BenchShape& shape : SumSuite(divisor)) suite.push_back(std::move(shape));
   return suite;
 }
 

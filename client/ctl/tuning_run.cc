@@ -98,7 +98,8 @@ class TuningRun {
   absl::Status FindCandidates(const Site& site) {
     std::vector<BenchShape> shapes = request_.shapes;
     if (request_.suite) {
-      for (BenchShape& shape : SuiteOf(site.status, site.mesh.size(), request_.scale, /*all=*/true))
+      for (BenchShape& shape : SuiteOf(site.status, site.mesh.size(), request_.scale, /*all=*/true,
+                                       /*sums=*/request_.spec == kDefaultSpec))
         shapes.push_back(std::move(shape));
     }
     ChooseLimits limits;
@@ -108,8 +109,9 @@ class TuningRun {
       Show(absl::StrCat("choosing plans for ", shape.name));
       TunedShape one;
       one.name = shape.name;
+      one.spec = shape.spec.empty() ? request_.spec : shape.spec;
       AGMM_ASSIGN_OR_RETURN(one.problem,
-                            ParseProblem(request_.spec, site.mesh, shape.shape, request_.dtype));
+                            ParseProblem(one.spec, site.mesh, shape.shape, request_.dtype));
       const absl::StatusOr<Choice> choice =
           Choose(one.problem, {machine_, site.topology, {}}, PlanOptions(), limits);
       if (choice.ok()) {
@@ -134,7 +136,7 @@ class TuningRun {
   absl::Status TuneShape(TunedShape* one) {
     if (!one->skipped.empty()) return absl::OkStatus();
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, request_.mesh));
-    ProductRun product(connection_, session_, request_.spec, one->problem, request_.timeout,
+    ProductRun product(connection_, session_, one->spec, one->problem, request_.timeout,
                        /*ignore_tuning=*/true);
     absl::Status status = CheckContenders(site, one);
     if (status.ok()) status = Race(&product, one);

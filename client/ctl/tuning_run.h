@@ -20,7 +20,7 @@ struct TuneRequest {
   std::string spec, mesh;
   DType dtype = DType::kBF16;      // of the operands to which the spec gives none
   std::vector<BenchShape> shapes;  // of the spec
-  bool suite = false;              // adds the suite
+  bool suite = false;              // adds the suite, for the default spec also that of sums
   int scale = 0;                   // of the suite; 0: chosen by the kind of device
   absl::Duration budget;           // of all shapes together
   int rounds = 0;                  // of each shape, at most
@@ -28,7 +28,7 @@ struct TuneRequest {
 };
 
 struct TunedShape {
-  std::string name;
+  std::string name, spec;
   Problem problem;
   TuningRace race;
   int winner = 0;        // of the race's contenders

@@ -127,8 +127,10 @@ void AddTune(CLI::App* app, Command* command) {
   CLI::Option* spec = verb->add_option("SPEC", flags->spec, kAnySpecHelp)->capture_default_str();
   CLI::Option* shapes = verb->add_option(
       "SHAPE", flags->shapes, "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096");
-  CLI::Option* suite = verb->add_flag(
-      "--suite", flags->suite, "Tune the layers of known models, and decoding, as bench runs them");
+  CLI::Option* suite = verb->add_flag("--suite", flags->suite,
+                                      "Tune the layers of known models, and decoding, as bench "
+                                      "runs them; without another SPEC, also "
+                                      "products whose sums are scattered or all-reduced");
   AddScale(verb, &flags->scale);
   verb->add_option("--dtype", flags->dtype, kDTypeHelp)->capture_default_str();
   verb->add_option("--mesh", flags->mesh, kMeshHelp);

@@ -195,6 +195,10 @@ class Shapes(unittest.TestCase):
         self.assertEqual(by_name["decode M=4097"].m, 513)
         self.assertEqual(by_name["Pallas unit"][1:], (256, 1024, 512))
 
+    def test_the_sums_are_those_that_tune_runs(self):
+        self.assertEqual(shapes.SUMS, ((32768, 128, 256), (16384, 256, 1024), (8192, 512, 4096)))
+        self.assertEqual([form.shapes for form in sums.FORMS[1:]], [shapes.SUMS, shapes.SUMS])
+
     def test_a_seed_draws_the_same_shapes(self):
         self.assertEqual(shapes.draw(7, 2, 3), shapes.draw(7, 2, 3))
         self.assertNotEqual(shapes.draw(7, 2, 3), shapes.draw(8, 2, 3))

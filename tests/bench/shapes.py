@@ -5,7 +5,9 @@ and the rounding to bf16 is the only one.
 """
 
 import math
+import pathlib
 import random
+import re
 from typing import NamedTuple
 
 import numpy
@@ -19,6 +21,15 @@ class Shape(NamedTuple):
     m: int
     n: int
     k: int
+
+
+def _sums():
+    """(M, N, K) of products whose K is cut, which `agmmctl tune --suite` also runs."""
+    lines = (pathlib.Path(__file__).resolve().parents[2] / "client/ctl/sum_shapes.inc").read_text().splitlines()
+    return tuple(tuple(int(size) for size in re.findall(r"\d+", line)) for line in lines if line.startswith("{") and line[1].isdigit())
+
+
+SUMS = _sums()
 
 
 def _suite():

@@ -220,6 +220,21 @@ TEST(Bench, TheSuiteIsDividedAndRoundedUp) {
   EXPECT_EQ(Suite(4, 8, /*all=*/false).size(), 4);
 }
 
+TEST(Bench, TheSuiteOfSumsHasBothFormsAndIsDividedLikeTheOther) {
+  const std::vector<BenchShape> on_cpus = SumSuite(8);
+  ASSERT_EQ(on_cpus.size(), 6);
+  EXPECT_EQ(on_cpus[0].name, "reduce-scatter 32768x128x256");
+  EXPECT_EQ(on_cpus[0].spec, "A[M, K_x] * B[K_x, N] -> C[M_x, N]");
+  EXPECT_EQ(on_cpus[5].name, "all-reduce 8192x512x4096");
+  EXPECT_EQ(on_cpus[5].spec, "A[M, K_x] * B[K_x, N] -> C[M, N]");
+  const Shape whole = SumSuite(1)[0].shape, small = SumSuite(1024)[0].shape;
+  EXPECT_THAT((std::vector{whole.m, whole.n, whole.k}), ElementsAre(262144, 1024, 2048));
+  EXPECT_THAT((std::vector{small.m, small.n, small.k}), ElementsAre(256, 1, 2));
+  const v1::GetStatusResponse status = SomeStatus();
+  EXPECT_EQ(SuiteOf(status, 4, 8, /*all=*/true, /*sums=*/true).size(), 22 + 6);
+  EXPECT_EQ(SuiteOf(status, 4, 8, /*all=*/true).size(), 22);
+}
+
 TEST(Site, RoomIncludesIdleWorkspaces) {
   Site site;
   site.status = SomeStatus();

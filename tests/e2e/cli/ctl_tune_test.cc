@@ -2,6 +2,7 @@
 #include <google/protobuf/text_format.h>
 #include <signal.h>
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
+using ::testing::UnorderedElementsAre;
 using Json = nlohmann::json;
 
 constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
@@ -105,6 +107,22 @@ TEST_F(CtlTune, CollectivesAndOpenSumsAreTuned) {
   EXPECT_GT(tuned["time_ms"], 0);
   EXPECT_EQ(Plans().size(), 1u);
   ExpectNothingIsLeft();
+}
+
+TEST_F(CtlTune, TheSuiteHasSumsUnlessAnotherSpecIsGiven) {
+  const auto specs = [&](std::vector<std::string> arguments) {
+    arguments.insert(arguments.end(),
+                     {"--suite", "--scale", "1024", "--rounds", "1", "--budget", "10m", "--json"});
+    const std::string out = Ok(arguments);
+    std::set<std::string> found;
+    for (const absl::string_view line : absl::StrSplit(out, '\n', absl::SkipEmpty()))
+      found.insert(Json::parse(line)["spec"]);
+    return found;
+  };
+  constexpr char kScattered[] = "A[M, K_x] * B[K_x, N] -> C[M_x, N]";
+  EXPECT_THAT(specs({"tune"}),
+              UnorderedElementsAre(kSpec, kScattered, "A[M, K_x] * B[K_x, N] -> C[M, N]"));
+  EXPECT_THAT(specs({"tune", kScattered}), UnorderedElementsAre(kScattered));
 }
 
 TEST_F(CtlTune, AShapeThatDoesNotFitIsSkippedAndTheOthersAreNot) {
