@@ -6,7 +6,7 @@
 #include "absl/algorithm/container.h"
 #include "client/ctl/plan_limits.h"
 #include "kernels/base/status.h"
-#include "kernels/predict/choose.h"
+#include "kernels/predict/choose_tuned.h"
 #include "kernels/schedule/plan_hash.h"
 
 namespace agmm {
@@ -24,6 +24,15 @@ absl::StatusOr<References> PlanSimulator::ReferencesFor(const Split& split) {
   if (const auto found = references_.find(name); found != references_.end()) return found->second;
   AGMM_ASSIGN_OR_RETURN(const References references, ReferencesOf(problem_, platform_, split));
   return references_[name] = references;
+}
+
+absl::StatusOr<Choice> PlanSimulator::ChooseTaken(const PlanOptions& options) const {
+  if (tuned_ != nullptr) {
+    std::optional<Choice> tuned =
+        ChooseTuned(problem_, platform_, options, tuned_->table, tuned_->hardware);
+    if (tuned.has_value()) return *std::move(tuned);
+  }
+  return Choose(problem_, platform_, options);
 }
 
 absl::StatusOr<SimulatedPlan> PlanSimulator::Simulate(const PlanOptions& options) {
@@ -83,7 +92,7 @@ absl::StatusOr<SimulatedPlans> PlanSimulator::SimulateAll(
   if (!best) return Annotate(first_refusal, "no algorithm can plan this");
   progress("auto");
   options.algorithm = "auto";
-  if (absl::StatusOr<Choice> choice = Choose(problem_, platform_, options); choice.ok()) {
+  if (absl::StatusOr<Choice> choice = ChooseTaken(options); choice.ok()) {
     AGMM_ASSIGN_OR_RETURN(all.taken, SimulateRecipe(choice->recipe, std::move(choice->why)));
     DropSteps(&*all.taken);
   }

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "client/ctl/tuning_flags.h"
+#include "kernels/predict/choose.h"
 #include "kernels/predict/predict.h"
 #include "kernels/schedule/plan.h"
 
@@ -42,8 +44,9 @@ struct SimulatedPlans {
 // Simulates plans of one problem. Plans are not verified. Keeps references to the arguments.
 class PlanSimulator {
  public:
-  PlanSimulator(const Problem& problem, const Platform& platform)
-      : problem_(problem), platform_(platform) {}
+  // `tuned`: the plans that daemons take before any prediction; null: none.
+  PlanSimulator(const Problem& problem, const Platform& platform, const TunedPlans* tuned = nullptr)
+      : problem_(problem), platform_(platform), tuned_(tuned) {}
 
   // Chooses the open options by prediction. If no plan is within the limits of daemons, they get
   // the defaults of ResolveOptions instead. Errors: those of Choose, ResolveOptions, PlanWith and
@@ -58,10 +61,13 @@ class PlanSimulator {
 
  private:
   absl::StatusOr<SimulatedPlan> SimulateRecipe(const Recipe& recipe, std::string why);
+  // Chooses as daemons do.
+  absl::StatusOr<Choice> ChooseTaken(const PlanOptions& options) const;
   absl::StatusOr<References> ReferencesFor(const Split& split);
 
   const Problem& problem_;
   const Platform& platform_;
+  const TunedPlans* const tuned_;
   std::map<std::string, References> references_;  // by the split's text
 };
 

@@ -3,6 +3,7 @@
 #include <CLI/App.hpp>
 #include <iostream>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include "client/ctl/simulation_trace.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/trace_events.h"
+#include "client/ctl/tuning_flags.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/status.h"
 
@@ -26,6 +28,7 @@ namespace {
 struct SimulateFlags {
   ProblemFlags of;
   MachineFlags machine;
+  TuningFlags tuning;
   std::string trace;
   bool seeds = false;
 };
@@ -34,13 +37,14 @@ bool IsComparison(const SimulateFlags& flags) { return flags.of.options.algorith
 
 absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const Problem& problem,
                                              const Platform& platform) {
+  AGMM_ASSIGN_OR_RETURN(const std::optional<TunedPlans> tuned, TunedPlansOf(flags.tuning));
   std::string algorithm = flags.of.options.algorithm;
   TerminalLine line([&](absl::Duration elapsed) -> std::string {
     if (elapsed < absl::Seconds(1)) return "";
     return absl::StrFormat("simulating %s  %s", algorithm,
                            absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
   });
-  PlanSimulator simulator(problem, platform);
+  PlanSimulator simulator(problem, platform, tuned.has_value() ? &*tuned : nullptr);
   if (IsComparison(flags)) {
     return simulator.SimulateAll(
         flags.of.options, [&](const std::string& next) { line.Update([&] { algorithm = next; }); });
@@ -93,6 +97,7 @@ void AddSimulate(CLI::App* app, Command* command) {
       app->add_subcommand("simulate", "Predict the time of plans on a machine, without a daemon");
   AddProblemFlags(verb, "those of the machine", &flags->of);
   AddMachineFlags(verb, &flags->machine);
+  AddTuningFlags(verb, &flags->tuning);
   verb->add_option("--trace", flags->trace,
                    "Also write the steps of the plan, or of the fastest one, to a JSON file for "
                    "Perfetto");

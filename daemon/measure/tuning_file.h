@@ -14,9 +14,6 @@
 
 namespace agmm::measure {
 
-// An answer with all plans must fit into a message.
-inline constexpr int64_t kMaxTuningBytes = int64_t{3} << 20;
-
 class TuningFile {
  public:
   // Without a folder, the table is kept in memory. Writes wait up to `patience` for other daemons.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +25,8 @@ struct TuningText {
   bool full = false;  // the text has more than kMaxTunedPlans
 };
 inline constexpr size_t kMaxSkipped = 64;
+// The most bytes of a table's text. An answer with all plans must fit into a message.
+inline constexpr int64_t kMaxTuningBytes = int64_t{3} << 20;
 
 // Reads `text`, the contents of `file`. An entry that is wrong does not affect the others, even if
 // it is torn: each begins with `plans {`. No more than kMaxTunedPlans are read.

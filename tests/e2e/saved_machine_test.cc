@@ -11,6 +11,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 using ::testing::Not;
+using ::testing::StartsWith;
 
 // An input: its shape and sharding.
 struct Input {
@@ -48,9 +49,22 @@ class SavedMachine : public Ctl {
     return OkJson({"job", "show", id});
   }
   // Returns the plan that `agmmctl simulate` takes.
-  json Simulated(const Question& question) {
-    return OkJson({"simulate", "--machine", file_, "--spec", question.spec, "--mesh", question.mesh,
-                   "--shape", question.shape, "--dtype", "f32"})["taken"];
+  json Simulated(const Question& question, const std::vector<std::string>& more = {}) {
+    std::vector<std::string> arguments = {"simulate",     "--machine", file_,         "--spec",
+                                          question.spec,  "--mesh",    question.mesh, "--shape",
+                                          question.shape, "--dtype",   "f32"};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return OkJson(arguments)["taken"];
+  }
+  static void ExpectTaken(const json& taken, const json& job) {
+    ASSERT_FALSE(taken.is_null());
+    EXPECT_EQ(taken["hash"], job["plan_hash"]);
+    EXPECT_EQ(taken["algorithm"], job["schedule"]);
+    for (const char* option : {"chunks", "k_chunks", "workspace_shards", "carried", "partials"})
+      EXPECT_EQ(taken["options"][option], job[option]) << option;
+    if (!job["split"].is_null()) EXPECT_EQ(taken["options"]["split"], job["split"]);
+    EXPECT_EQ(taken["why"], job["explanation"]);
+    EXPECT_EQ(taken["time_ns"].get<double>() * 1e-3, job["predicted_us"].get<double>());
   }
 
   const std::string file_ = world_.Path("machine.textproto");
@@ -99,16 +113,25 @@ TEST_F(SavedMachine, ReproducesTheChoicesOfTheSequencerAndTheirFigures) {
     SCOPED_TRACE(question.spec);
     const json job = Chosen(question);
     EXPECT_THAT(job["explanation"].get<std::string>(), Not(HasSubstr("time was up")));
-    const json taken = Simulated(question);
-    ASSERT_FALSE(taken.is_null());
-    EXPECT_EQ(taken["hash"], job["plan_hash"]);
-    EXPECT_EQ(taken["algorithm"], job["schedule"]);
-    for (const char* option : {"chunks", "k_chunks", "workspace_shards", "carried", "partials"})
-      EXPECT_EQ(taken["options"][option], job[option]) << option;
-    if (!job["split"].is_null()) EXPECT_EQ(taken["options"]["split"], job["split"]);
-    EXPECT_EQ(taken["why"], job["explanation"]);
-    EXPECT_EQ(taken["time_ns"].get<double>() * 1e-3, job["predicted_us"].get<double>());
+    ExpectTaken(Simulated(question), job);
   }
+}
+
+TEST_F(SavedMachine, WithTheTuningTableReproducesTheTunedChoice) {
+  if (kSanitized) GTEST_SKIP() << "a whole choice takes up to a minute under a sanitizer";
+  Save();
+  const Question& question = Questions().front();
+  const std::string table = world_.Path("table.txtpb");
+  Ok({"tune", question.spec, question.shape, "--mesh", question.mesh, "--dtype", "f32", "--rounds",
+      "1", "--save", table});
+  const json job = Chosen(question);
+  EXPECT_THAT(job["explanation"].get<std::string>(), StartsWith("tuned"));
+  ExpectTaken(Simulated(question, {"--tuning", table}), job);
+  EXPECT_THAT(Simulated(question)["why"].get<std::string>(), Not(StartsWith("tuned")));
+  EXPECT_THAT(Run({"simulate", "--machine", file_, "--spec", question.spec, "--mesh", question.mesh,
+                   "--shape", question.shape, "--tuning", table, "--hardware", "abacus"})
+                  .err,
+              HasSubstr("has no plan for --hardware 'abacus'; it has plans for '"));
 }
 
 TEST_F(SavedMachine, HasTheDevicesOfTheWorld) {

@@ -1,0 +1,31 @@
+// A table of tuned plans as flags.
+#pragma once
+
+#include <CLI/App.hpp>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "kernels/predict/tuning.h"
+
+namespace agmm {
+
+struct TuningFlags {
+  std::string file, hardware;
+};
+
+// Adds --tuning and --hardware.
+void AddTuningFlags(CLI::App* verb, TuningFlags* flags);
+
+// The table that the daemons of a world consult, and the hardware of the ranks.
+struct TunedPlans {
+  TuningTable table;
+  std::string hardware;
+};
+
+// Returns the plans of --tuning, followed by the shipped ones; none without
+// --tuning. Errors: INVALID_ARGUMENT for an entry that is wrong, and for plans of several kinds of
+// hardware without a --hardware that names one of them; those of reading the file.
+absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags);
+
+}  // namespace agmm
