@@ -2,15 +2,17 @@
 // reduction of its graph. Each wait in it is needed for some order, so Verify finds a fault if any
 // is dropped.
 #include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <tuple>
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/types/span.h"
 #include "kernels/schedule/order.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/reach.h"
+#include "kernels/schedule/slot_table.h"
 
 namespace agmm {
 namespace {
@@ -66,6 +68,12 @@ class EarlierGates {
   int blocks() const { return reach_.blocks(); }
   // From here on, Crosses examines the crossings of `block`.
   void Compute(int block) { reach_.Compute(block); }
+  // From here on, IsEarlier examines these gates.
+  void Begin(Gates gates) {
+    nodes_.clear();
+    for (const Order::Gate& gate : gates) nodes_.push_back(NodeOf(gate));
+    latest_ = reach_.LatestOf(nodes_);
+  }
   // Both return true if gate `i` comes before another one: by a path through a crossing of the
   // block, or by one without a crossing between the epochs. `node`: the gated one, or -1.
   bool Crosses(int node, Gates gates, int i) const {
@@ -79,9 +87,9 @@ class EarlierGates {
   bool IsEarlier(int node, Gates gates, int i) {
     if (is_entry_[gates[i].index]) return EntersEarlier(gates, i);
     return AnyPoint(node, gates[i], [&](const Reach::Point& x) {
+      if (x.node.epoch == 1 && reach_.IsPast(x, latest_)) return false;
       others_.clear();
-      for (const Order::Gate& gate : gates) {
-        const Order::Node other = NodeOf(gate);
+      for (const Order::Node& other : nodes_) {
         if (!(other == x.node)) {
           others_.push_back(other);
         } else if (!x.end) {
@@ -151,6 +159,9 @@ class EarlierGates {
   Reach reach_;
   std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
   std::vector<bool> is_entry_;  // joins that begin their rank's epoch
+  // The nodes of the gates that IsEarlier examines, and the latest places of those in epoch 1.
+  std::vector<Order::Node> nodes_;
+  Reach::Places latest_ = {};
   std::vector<Order::Node> others_;
 };
 
@@ -163,6 +174,8 @@ class Reduction {
     for (Rank rank = 0; rank < Ranks(); ++rank) AddEnd(rank);
     earlier_.resize(gates_.size());
     removed_.resize(gates_.size());
+    has_equal_.resize(gates_.size());
+    ForEachList([&](int, const List& list, int) { FindEqual(list); });
     FindEarlier();
     for (Rank rank = 0; rank < Ranks(); ++rank) RemoveImplied(rank);
     RemoveImpliedAtEnds();
@@ -221,34 +234,62 @@ class Reduction {
     }
   }
 
+  // Calls use(node, list, first) for each list of several gates, to be compared from `first` on.
+  // The order is that of Reach's rows, so that gates examined one after the other are near each
+  // other.
+  template <typename Use>
+  void ForEachList(const Use& use) {
+    for (const auto& [rank, step] : order_.sequence()) {
+      const int index = order_.NodeOf({rank, step}).index;
+      const List list = ListOf(index);
+      if (list.end - list.begin > 1) use(index, list, 1);
+    }
+    for (const List& end : ends_) use(-1, end, 0);
+  }
+
+  // Finds the gates that equal another one of the list. The end of a rank's epoch may have as many
+  // gates as there are ranks, too many to compare them in pairs.
+  void FindEqual(const List& list) {
+    by_value_.resize(list.end - list.begin);
+    std::iota(by_value_.begin(), by_value_.end(), list.begin);
+    const auto value = [&](int gate) {
+      const Order::Gate& one = gates_[gate];
+      return std::tuple(one.index, one.arrival, one.lag);
+    };
+    std::sort(by_value_.begin(), by_value_.end(),
+              [&](int x, int y) { return value(x) < value(y); });
+    for (size_t i = 1; i < by_value_.size(); ++i) {
+      if (value(by_value_[i - 1]) == value(by_value_[i]))
+        has_equal_[by_value_[i - 1]] = has_equal_[by_value_[i]] = true;
+    }
+  }
+
   void FindEarlier() {
     EarlierGates earlier(schedule_, order_);
-    const auto for_each_list = [&](auto use) {
-      for (int index = 0; index < order_.nodes(); ++index)
-        if (!order_.IsEnvironment(index)) use(index, ListOf(index), 1);
-      for (const List& end : ends_) use(-1, end, 0);
-    };
-    const auto find = [&](auto is_earlier) {
-      for_each_list([&](int index, const List& list, int first) {
-        for (int i = first; i < list.end - list.begin; ++i)
-          if (!earlier_[list.begin + i] && is_earlier(index, GatesIn(list), i))
-            earlier_[list.begin + i] = true;
-      });
+    const auto find = [&](int index, const List& list, int first, auto is_earlier) {
+      for (int i = first; i < list.end - list.begin; ++i)
+        if (!earlier_[list.begin + i] && is_earlier(index, GatesIn(list), i))
+          earlier_[list.begin + i] = true;
     };
     for (int block = 0; block < earlier.blocks(); ++block) {
       earlier.Compute(block);
-      find([&](int index, EarlierGates::Gates gates, int i) {
-        return earlier.Crosses(index, gates, i);
+      ForEachList([&](int index, const List& list, int first) {
+        find(index, list, first, [&](int node, EarlierGates::Gates gates, int i) {
+          return earlier.Crosses(node, gates, i);
+        });
       });
     }
-    find([&](int index, EarlierGates::Gates gates, int i) {
-      return earlier.IsEarlier(index, gates, i);
+    ForEachList([&](int index, const List& list, int first) {
+      earlier.Begin(GatesIn(list));
+      find(index, list, first, [&](int node, EarlierGates::Gates gates, int i) {
+        return earlier.IsEarlier(node, gates, i);
+      });
     });
   }
 
   // Returns true if a gate comes before another one in the list, or equals one that is not removed.
   bool IsImplied(int gate, const List& list) const {
-    if (earlier_[gate]) return true;
+    if (earlier_[gate] || !has_equal_[gate]) return earlier_[gate];
     for (int i = list.begin; i < list.end; ++i)
       if (i != gate && gates_[i] == gates_[gate] && !removed_[i]) return true;
     return false;
@@ -293,8 +334,9 @@ class Reduction {
   const Schedule& schedule_;
   const Order& order_;
   std::vector<Order::Gate> gates_;  // as Order numbers them, and then those of the ends
-  std::vector<bool> earlier_, removed_;
-  std::vector<List> ends_;  // of ranks with idle joins
+  std::vector<bool> earlier_, has_equal_, removed_;  // by gate
+  std::vector<int> by_value_;                        // scratch of FindEqual
+  std::vector<List> ends_;                           // of ranks with idle joins
   std::vector<WaitAtEnd> waits_at_end_;
 };
 
@@ -318,10 +360,10 @@ bool RemoveImpliedWaits(Schedule& schedule, const Order& order) {
 // Removes signals that no step waits for, unless that would move an arrival's signal from its
 // position. Returns true if a join with waits lost its last signal.
 bool RemoveIdleSignals(Schedule& schedule) {
-  absl::flat_hash_set<std::pair<Rank, int>> awaited;
+  SlotTable<uint8_t> awaited(schedule);
   for (const auto& steps : schedule.ranks) {
     for (const Step& step : steps) {
-      for (const Wait& wait : step.waits) awaited.emplace(wait.slot.rank, wait.slot.index);
+      for (const Wait& wait : step.waits) awaited[wait.slot] = 1;
     }
   }
   bool silenced = false;
@@ -330,8 +372,7 @@ bool RemoveIdleSignals(Schedule& schedule) {
       const bool spoke = !step.signals.empty();
       for (int i = static_cast<int>(step.signals.size()) - 1; i >= 0; --i) {
         if (IsArrival(step, rank, i)) break;
-        if (!awaited.contains({step.signals[i].rank, step.signals[i].index}))
-          step.signals.erase(step.signals.begin() + i);
+        if (awaited.Get(step.signals[i]) == 0) step.signals.erase(step.signals.begin() + i);
       }
       silenced |= spoke && IsIdleJoin(step) && !step.waits.empty();
     }
@@ -376,24 +417,20 @@ bool RemoveIdleJoins(Schedule& schedule) {
 
 // Numbers the slots of each rank from 0 in the order of their producers.
 void Renumber(Schedule& schedule) {
-  size_t signals = 0;
-  for (const auto& steps : schedule.ranks)
-    for (const Step& step : steps) signals += step.signals.size();
-  absl::flat_hash_map<std::pair<Rank, int>, int> renamed;
-  renamed.reserve(signals);
+  SlotTable<int> renamed(schedule);
   std::vector<int> next(schedule.ranks.size(), 0);
   for (auto& steps : schedule.ranks) {
     for (Step& step : steps) {
       for (Slot& slot : step.signals) {
         const int name = next[slot.rank]++;
-        renamed[{slot.rank, slot.index}] = name;
+        renamed[slot] = name;
         slot.index = name;
       }
     }
   }
   for (auto& steps : schedule.ranks) {
     for (Step& step : steps) {
-      for (Wait& wait : step.waits) wait.slot.index = renamed.at({wait.slot.rank, wait.slot.index});
+      for (Wait& wait : step.waits) wait.slot.index = renamed.Get(wait.slot);
     }
   }
 }

@@ -29,10 +29,7 @@ absl::StatusOr<Order> Order::Build(const Schedule& schedule) {
 absl::Status Order::IndexSteps(const Schedule& schedule) {
   const int rank_count = static_cast<int>(schedule.ranks.size());
   int arrivals = 0;
-  size_t signals = 0;
-  for (const std::vector<Step>& steps : schedule.ranks)
-    for (const Step& step : steps) signals += step.signals.size();
-  producers_.reserve(signals);
+  producers_ = SlotTable<Producer>(schedule);
   for (Rank rank = 0; rank < rank_count; ++rank) {
     const std::vector<Step>& steps = schedule.ranks[rank];
     const int first_chain = chains();
@@ -69,14 +66,14 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
               absl::StrFormat("%s signals slot %d:%d; ranks are 0 to %d",
                               StepName(schedule, rank, s), slot.rank, slot.index, rank_count - 1));
         }
-        const auto [at, is_new] = producers_.try_emplace(
-            {slot.rank, slot.index}, Producer{rank, s, IsArrival(step, rank, i) ? i : -1});
-        if (!is_new) {
+        Producer& producer = producers_[slot];
+        if (producer.rank >= 0) {
           return absl::InvalidArgumentError(absl::StrFormat(
               "%s signals slot %d:%d, which %s signals already; a slot has one producer",
               StepName(schedule, rank, s), slot.rank, slot.index,
-              StepName(schedule, at->second.rank, at->second.step)));
+              StepName(schedule, producer.rank, producer.step)));
         }
+        producer = {rank, s, IsArrival(step, rank, i) ? i : -1};
       }
     }
     const std::vector<bool> relays = RelayLanes(steps, rank);
@@ -90,19 +87,14 @@ absl::Status Order::IndexSteps(const Schedule& schedule) {
   return absl::OkStatus();
 }
 
-const Order::Producer* Order::ProducerOf(const Slot& slot) const {
-  const auto at = producers_.find({slot.rank, slot.index});
-  return at == producers_.end() ? nullptr : &at->second;
-}
-
 absl::Status Order::AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait) {
-  const Producer* producer = ProducerOf(wait.slot);
-  if (producer == nullptr) {
+  const Producer producer = producers_.Get(wait.slot);
+  if (producer.rank < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s waits for slot %d:%d, which no step signals",
                         StepName(schedule, rank, step), wait.slot.rank, wait.slot.index));
   }
-  const Event event = {producer->rank, producer->step, producer->to};
+  const Event event = {producer.rank, producer.step, producer.to};
   gates_.push_back({NodeOf(event).index, event.to < 0 ? -1 : ArrivalOf(event), wait.lag});
   return absl::OkStatus();
 }
@@ -276,7 +268,7 @@ absl::Status Order::Cycle(const Schedule& schedule, const std::vector<int>& miss
 }
 
 Event Order::Source(const Slot& slot, int epoch) const {
-  const Producer& producer = *ProducerOf(slot);
+  const Producer producer = producers_.Get(slot);
   return {producer.rank, producer.step, producer.to, epoch};
 }
 

@@ -19,10 +19,10 @@
 #include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "kernels/schedule/schedule.h"
+#include "kernels/schedule/slot_table.h"
 
 namespace agmm {
 
@@ -115,7 +115,7 @@ class Order {
 
  private:
   struct Producer {
-    Rank rank = 0;
+    Rank rank = -1;  // -1: none
     int step = 0, to = -1;
   };
 
@@ -128,7 +128,6 @@ class Order {
   // Returns true if a gate of a node also gates the node's bundle. Inside a bundle, the step before
   // the node in its lane does not, if both are multiplies or both are carried.
   bool GatesBundle(const Gate& gate, int index) const;
-  const Producer* ProducerOf(const Slot& slot) const;
   // Appends the gates of `wait`, which gates the node `index`.
   absl::Status AddGate(const Schedule& schedule, Rank rank, int step, const Wait& wait);
 
@@ -145,7 +144,7 @@ class Order {
   std::vector<std::pair<int, int>> carried_;  // (node of a multiply, step of a transfer), sorted
   std::vector<int> waiter_begin_;             // by arrival
   std::vector<Waiter> waiters_;
-  absl::flat_hash_map<std::pair<Rank, int>, Producer> producers_;  // by rank and index of the slot
+  SlotTable<Producer> producers_;
   std::vector<std::pair<Rank, int>> sequence_;
 };
 

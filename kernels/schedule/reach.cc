@@ -7,15 +7,17 @@ namespace agmm {
 Reach::Reach(const Order& order)
     : order_(order),
       ranks_(order.nodes() - static_cast<int>(order.sequence().size())),
-      node_(order.nodes()),
-      places_(order.nodes()),
-      seen_(size_t{2} * order.nodes(), 0) {
-  for (int index = 0; index < order.nodes(); ++index) node_[RowOf(index)] = index;
-  edge_begin_.reserve(order.nodes() + 1);
+      rows_(order.nodes()) {
+  std::vector<int> node(order.nodes());  // by row
+  for (int index = 0; index < order.nodes(); ++index) node[RowOf(index)] = index;
   edges_.reserve(order.AllGates().size());
-  for (int row = 0; row < order.nodes(); ++row) {
-    const int index = node_[row];
-    edge_begin_.push_back(static_cast<int>(edges_.size()));
+  for (int number = 0; number < order.nodes(); ++number) {
+    const int index = node[number];
+    Row& row = rows_[number];
+    row.places[0] = number;
+    row.chain = order.ChainOf(index);
+    row.start = order.StartOf({index, 0});
+    row.first_edge = static_cast<int>(edges_.size());
     // The first gate of a step is the step before it, or of a relay lane the end of the lane.
     bool crosses = true;
     for (const Order::Gate& gate : order.GatesOf(index)) {
@@ -23,10 +25,9 @@ Reach::Reach(const Order& order)
           {RowOf(gate.index), gate.lag > 0, gate.arrival >= 0, crosses && gate.lag > 0});
       crosses = order.IsEnvironment(index);
     }
-    if (edges_[edge_begin_[row]].crosses) crossings_.push_back(row);
+    row.last_edge = static_cast<int>(edges_.size());
+    if (edges_[row.first_edge].crosses) crossings_.push_back(number);
   }
-  edge_begin_.push_back(static_cast<int>(edges_.size()));
-  for (int row = 0; row < order.nodes(); ++row) places_[row][0] = row;
   AddOrder(1, /*first_in_first_out=*/true, /*ascending=*/false);
   AddOrder(2, /*first_in_first_out=*/false, /*ascending=*/false);
   AddOrder(3, /*first_in_first_out=*/false, /*ascending=*/true);
@@ -48,7 +49,7 @@ void Reach::AddOrder(int number, bool first_in_first_out, bool ascending) {
       row = ready.back();
       ready.pop_back();
     }
-    places_[row][number] = --place;
+    rows_[row].places[number] = --place;
     const absl::Span<const Edge> edges = EdgesOf(row);
     const int count = static_cast<int>(edges.size());
     for (int e = 0; e < count; ++e) {
@@ -59,14 +60,14 @@ void Reach::AddOrder(int number, bool first_in_first_out, bool ascending) {
 }
 
 void Reach::FindLatest() {
-  Places none;
-  none.fill(-1);
-  latest_.assign(order_.nodes(), none);
-  for (int row = 0; row < order_.nodes(); ++row) {
-    for (const Edge& edge : EdgesOf(row)) {
+  for (Row& row : rows_) {
+    row.latest.fill(-1);
+    for (int e = row.first_edge; e < row.last_edge; ++e) {
+      const Edge& edge = edges_[e];
       if (edge.crosses) continue;
-      const Places& from = edge.next_epoch ? places_[edge.row] : latest_[edge.row];
-      for (int i = 0; i < kOrders; ++i) latest_[row][i] = std::max(latest_[row][i], from[i]);
+      const Row& gate = rows_[edge.row];
+      const Places& from = edge.next_epoch ? gate.places : gate.latest;
+      for (int i = 0; i < kOrders; ++i) row.latest[i] = std::max(row.latest[i], from[i]);
     }
   }
 }
@@ -100,20 +101,30 @@ void Reach::Compute(int block) {
   }
 }
 
+Reach::Places Reach::LatestOf(absl::Span<const Order::Node> nodes) const {
+  Places latest;
+  latest.fill(-1);
+  for (const Order::Node& node : nodes) {
+    if (node.epoch != 1) continue;
+    const Places& places = rows_[RowOf(node.index)].places;
+    for (int i = 0; i < kOrders; ++i) latest[i] = std::max(latest[i], places[i]);
+  }
+  return latest;
+}
+
 bool Reach::Enter(const Point& x, int x_row, const Visit& visit) {
   if (visit.epoch < x.node.epoch) return false;
+  const Row& from = rows_[x_row];
+  Row& row = rows_[visit.row];
   const auto is_past = [&](const Places& reached) {
-    const Places& from = places_[x_row];
-    return reached[0] < from[0] || reached[1] < from[1] || reached[2] < from[2] ||
-           reached[3] < from[3];
+    return reached[0] < from.places[0] || reached[1] < from.places[1] ||
+           reached[2] < from.places[2] || reached[3] < from.places[3];
   };
   const bool later = visit.epoch > x.node.epoch;
-  if (!later && is_past(places_[visit.row])) return false;
-  const int index = node_[visit.row];
-  if (order_.ChainOf(index) == order_.ChainOf(x.node.index))
-    return order_.StartOf({index, visit.epoch}) > order_.StartOf(x.node);
-  if (later && is_past(latest_[visit.row])) return false;
-  int& seen = seen_[static_cast<size_t>(visit.epoch) * order_.nodes() + visit.row];
+  if (!later && is_past(row.places)) return false;
+  if (row.chain == from.chain) return later || row.start > from.start;
+  if (later && is_past(row.latest)) return false;
+  int& seen = row.seen[visit.epoch];
   if (seen == walks_) return false;
   seen = walks_;
   walk_.push_back(visit);

@@ -44,16 +44,36 @@ class Reach {
   // both epochs.
   bool Before(const Point& x, absl::Span<const Order::Node> ys);
 
- private:
-  static constexpr int kBits = 256;
-  using Bits = std::array<uint64_t, kBits / 64>;
   // If a node is at or before another one in any of these orders, it is not reached from there.
   static constexpr int kOrders = 4;
   using Places = std::array<int, kOrders>;
+  // Returns the highest places of those of `nodes` that are in epoch 1; -1 if none is.
+  Places LatestOf(absl::Span<const Order::Node> nodes) const;
+  // Returns true if no node with these places comes after `x`, of epoch 1. Answers for many `ys` at
+  // once.
+  bool IsPast(const Point& x, const Places& latest) const {
+    const Places& from = rows_[RowOf(x.node.index)].places;
+    for (int i = 0; i < kOrders; ++i)
+      if (x.end ? latest[i] <= from[i] : latest[i] < from[i]) return true;
+    return false;
+  }
+
+ private:
+  static constexpr int kBits = 256;
+  using Bits = std::array<uint64_t, kBits / 64>;
   // A gate, with everything that a pass needs in one place.
   struct Edge {
     int row = 0;
     bool next_epoch = false, arrival = false, crosses = false;
+  };
+  // Everything that a walk reads of a row, in one line of the cache.
+  struct alignas(64) Row {
+    Places places = {};
+    // In each order, the highest place of a gate of lag 1 of the row, or of a row before it.
+    Places latest = {};
+    int chain = 0, start = 0;  // as in Order, in epoch 0
+    int first_edge = 0, last_edge = 0;
+    std::array<int, 2> seen = {};  // by epoch: the number of the last walk
   };
 
   static bool Meet(const Bits& a, const Bits& b) {
@@ -68,8 +88,8 @@ class Reach {
     return place < 0 ? order_.RankOf(index) : ranks_ + place;
   }
   absl::Span<const Edge> EdgesOf(int row) const {
-    return absl::MakeConstSpan(edges_).subspan(edge_begin_[row],
-                                               edge_begin_[row + 1] - edge_begin_[row]);
+    const Row& one = rows_[row];
+    return absl::MakeConstSpan(edges_).subspan(one.first_edge, one.last_edge - one.first_edge);
   }
   // Numbers all rows from the last one back, such that a row comes before the rows that it gates.
   void AddOrder(int number, bool first_in_first_out, bool ascending);
@@ -85,19 +105,14 @@ class Reach {
 
   const Order& order_;
   const int ranks_;
-  std::vector<int> node_;        // by row
-  std::vector<int> edge_begin_;  // by row
-  std::vector<Edge> edges_;
+  std::vector<Row> rows_;
+  std::vector<Edge> edges_;     // by row
   std::vector<int> crossings_;  // rows
-  std::vector<Places> places_;  // by row
-  // By row: in each order, the highest place of a gate of lag 1 of the row, or of a row before it.
-  std::vector<Places> latest_;
   int block_ = -1;
   // By row: the crossings of the block before its start, and those after its start and its end in
   // the epoch before.
   std::vector<Bits> before_, after_start_, after_end_;
   std::vector<Visit> walk_;
-  std::vector<int> seen_;  // by epoch and row: the number of the last walk
   int walks_ = 0;
 };
 
