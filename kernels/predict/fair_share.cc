@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <utility>
 
 namespace agmm {
 namespace {
@@ -35,6 +36,7 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
   int index = static_cast<int>(activities_.size());
   if (free_.empty()) {
     activities_.emplace_back();
+    rates_.emplace_back();
   } else {
     index = free_.back();
     free_.pop_back();
@@ -42,7 +44,8 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
   Activity& activity = activities_[index];
   activity = {tag, next_number_++, usages};
   activity.since = now;
-  SetLimits(activity);
+  rates_[index].rate = 0;
+  SetLimits(index);
   begun_.push_back(index);
   for (const Usage& usage : usages) {
     users_[usage.resource].push_back({index, usage.ns});
@@ -82,20 +85,25 @@ const std::vector<int>& FairShare::End(int64_t now) {
 }
 
 double FairShare::LevelOf(Resource resource) {
-  demands_.clear();
   const std::vector<User>& users = users_[resource];
-  const double equal = users.empty() ? 1 : 1 / static_cast<double>(users.size());
+  if (users.size() < 2) return 1;
+  const auto demand = [&](const User& user) {
+    return std::min(1.0, rates_[user.activity].RateWithout(resource) * user.ns);
+  };
+  const double equal = 1 / static_cast<double>(users.size());
   bool all_more = true;  // each would use more than an equal part
   double sum = 0;
-  for (const auto& [index, ns] : users) {
-    demands_.push_back(std::min(1.0, activities_[index].RateWithout(resource) * ns));
-    sum += demands_.back();
-    all_more &= demands_.back() > equal;
+  for (const User& user : users) {
+    const double one = demand(user);
+    sum += one;
+    all_more &= one > equal;
   }
   if (all_more) return equal;
   if (sum < 1 - kPrecision) return 1;
   // Serves the smallest demands one by one, until the rest want more than an equal part of what is
   // left. Most are never sorted.
+  demands_.clear();
+  for (const User& user : users) demands_.push_back(demand(user));
   std::make_heap(demands_.begin(), demands_.end(), std::greater<>());
   double left = 1;
   for (auto end = demands_.end(); end != demands_.begin(); --end) {
@@ -107,41 +115,53 @@ double FairShare::LevelOf(Resource resource) {
   return 1;
 }
 
-void FairShare::SetLimits(Activity& activity) const {
-  activity.limit_rate = activity.next_rate = kUnlimited;
-  for (const Usage& usage : activity.usages) {
+void FairShare::SetLimits(int index) {
+  Rates& rates = rates_[index];
+  rates.limit_rate = rates.next_rate = kUnlimited;
+  for (const Usage& usage : activities_[index].usages) {
     const double rate = level_[usage.resource] / usage.ns;
-    if (rate < activity.limit_rate) {
-      activity.next_rate = activity.limit_rate;
-      activity.limit_rate = rate;
-      activity.limit = usage.resource;
+    if (rate < rates.limit_rate) {
+      rates.next_rate = rates.limit_rate;
+      rates.limit_rate = rate;
+      rates.limit = usage.resource;
     } else {
-      activity.next_rate = std::min(activity.next_rate, rate);
+      rates.next_rate = std::min(rates.next_rate, rate);
     }
   }
 }
 
-void FairShare::Spread(Resource resource) {
+void FairShare::Spread(Resource resource, double old_level) {
   for (const User& user : users_[resource]) {
-    Activity& activity = activities_[user.activity];
-    const Activity before = activity;
-    SetLimits(activity);
-    for (const Usage& usage : activity.usages) {
+    Rates& rates = rates_[user.activity];
+    const Rates before = rates;
+    const double rate = level_[resource] / user.ns;
+    if (rates.limit == resource && rate < rates.next_rate) {
+      rates.limit_rate = rate;  // and still limits it
+    } else if (rates.limit != resource && rate > rates.limit_rate && rate < rates.next_rate) {
+      rates.next_rate = rate;
+    } else if (rates.limit != resource && rate >= rates.next_rate &&
+               old_level / user.ns > rates.next_rate) {
+      continue;  // was neither of the two, and is not now
+    } else {
+      SetLimits(user.activity);
+    }
+    for (const Usage& usage : activities_[user.activity].usages) {
       const Resource other = usage.resource;
-      if (other != resource && activity.RateWithout(other) != before.RateWithout(other))
+      if (other != resource && rates.RateWithout(other) != before.RateWithout(other))
         MarkDirty(other);
     }
   }
 }
 
 void FairShare::SetRate(int index) {
+  Rates& rates = rates_[index];
+  const double rate = rates.limit_rate;
+  if (std::abs(rate - rates.rate) <= kPrecision * rate) return;
   Activity& activity = activities_[index];
-  const double rate = activity.limit_rate;
-  if (std::abs(rate - activity.rate) <= kPrecision * rate) return;
-  activity.left -= activity.rate * static_cast<double>(now_ - activity.since);
+  activity.left -= rates.rate * static_cast<double>(now_ - activity.since);
   activity.left = std::max(0.0, activity.left);
   activity.since = now_;
-  activity.rate = rate;
+  rates.rate = rate;
   // A part of a nanosecond counts as a whole one, unless it is a rounding error.
   const double ns = std::ceil(activity.left / rate - 1e-4);
   activity.end = now_ + static_cast<int64_t>(std::max(0.0, ns));
@@ -156,12 +176,12 @@ void FairShare::Rebalance() {
     is_dirty_[resource] = false;
     const double level = LevelOf(resource);
     if (std::abs(level - level_[resource]) <= kPrecision) continue;
-    level_[resource] = level;
+    const double old_level = std::exchange(level_[resource], level);
     if (!is_changed_[resource]) {
       is_changed_[resource] = true;
       changed_.push_back(resource);
     }
-    Spread(resource);
+    Spread(resource, old_level);
   }
   for (const Resource resource : dirty_) is_dirty_[resource] = false;
   dirty_.clear();

@@ -31,12 +31,16 @@ class FairShare {
     uint64_t number = 0;  // in the order of beginning
     absl::Span<const Usage> usages;
     double left = 1;  // the part that is left at `since`
-    double rate = 0;  // parts per ns
     int64_t since = 0, end = 0;
     int end_at = -1;  // the index in ends_
-    // The resource that limits its rate, that limit, and the one of its other resources.
+  };
+  // The rate of an activity, apart from the rest of it, because levels are computed from it alone.
+  struct Rates {
+    // The resource that limits its rate, that limit, and the one of its other resources: always
+    // those of the levels as they are.
     Resource limit = 0;
     double limit_rate = 0, next_rate = 0;
+    double rate = 0;  // parts per ns
 
     // The highest rate that the other resources allow.
     double RateWithout(Resource resource) const {
@@ -53,9 +57,10 @@ class FairShare {
   void Rebalance();
   // Returns the highest part of a resource that one activity may use.
   double LevelOf(Resource resource);
-  void SetLimits(Activity& activity) const;
-  // Makes resources dirty for which the demand of a user of `resource` has changed with its level.
-  void Spread(Resource resource);
+  void SetLimits(int activity);
+  // Gives the users of `resource` the limits of its new level. Makes resources dirty for which the
+  // demand of a user has changed with it.
+  void Spread(Resource resource, double old_level);
   void SetRate(int activity);
 
   bool EndsBefore(int x, int y) const;
@@ -67,6 +72,7 @@ class FairShare {
   int64_t now_ = 0;
   uint64_t next_number_ = 0;
   std::vector<Activity> activities_;
+  std::vector<Rates> rates_;              // by activity
   std::vector<int> free_;                 // indices into activities_
   std::vector<std::vector<User>> users_;  // by resource
   std::vector<double> level_;             // by resource

@@ -91,15 +91,18 @@ void Network::AddTorus(Rank from, Rank to, Path* path) {
 }
 
 const Path& Network::Between(Rank from, Rank to) {
-  const auto [found, is_new] = paths_.try_emplace({from, to});
+  const Machine& machine = platform_.machine;
+  const Topology& topology = platform_.topology;
+  const bool by_nodes = machine.within.wiring != Wiring::kTorus && !topology.SameNode(from, to);
+  const auto [found, is_new] =
+      by_nodes ? node_paths_.try_emplace({topology.node_of_rank[from], topology.node_of_rank[to]})
+               : paths_.try_emplace({from, to});
   if (!is_new) return *found->second;
   found->second = std::make_unique<Path>();
   Path& path = *found->second;
-  const Machine& machine = platform_.machine;
-  const Topology& topology = platform_.topology;
   if (machine.within.wiring == Wiring::kTorus) {
     AddTorus(from, to, &path);
-  } else if (!topology.SameNode(from, to)) {
+  } else if (by_nodes) {
     path.is_message = true;
     AddLinks(machine.between, {topology.node_of_rank[from], topology.node_of_rank[to], "node"},
              &path);

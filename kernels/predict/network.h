@@ -68,7 +68,9 @@ class Network {
 
   const Platform& platform_;
   std::vector<std::string> names_;  // by resource
-  absl::flat_hash_map<std::pair<Rank, Rank>, std::unique_ptr<Path>> paths_;
+  using Paths = absl::flat_hash_map<std::pair<int, int>, std::unique_ptr<Path>>;
+  Paths paths_;       // by ranks
+  Paths node_paths_;  // by nodes: the ranks of two nodes share a path
   absl::flat_hash_map<std::string, Resource> links_;  // by name
   // The exceptions of the platform's nodes, by their nodes.
   absl::flat_hash_map<std::pair<int, int>, const PairRates*> pairs_;

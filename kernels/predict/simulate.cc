@@ -60,7 +60,9 @@ class Simulator {
     bool by_signal = false;  // else it follows in a lane
   };
   struct NodeActivity {
-    int node = 0, to = -1;
+    int node = 0;
+    bool arrives = false;  // at another rank
+    int arrival = -1;      // the arrival that opens gates then; -1: none does
     int first_usage = 0, last_usage = 0;
     double latency_ns = 0;
   };
@@ -71,8 +73,9 @@ class Simulator {
 
   const Step& StepOf(int node) const { return schedule_.ranks[order_.RankOf(node)][step_[node]]; }
   int RunOf(int node, int epoch) const { return epoch * order_.nodes() + node; }
-  int NodeOf(int run) const { return run % order_.nodes(); }
-  int EpochOf(int run) const { return run / order_.nodes(); }
+  static_assert(kEpochs == 2);
+  int NodeOf(int run) const { return run < order_.nodes() ? run : run - order_.nodes(); }
+  int EpochOf(int run) const { return run < order_.nodes() ? 0 : 1; }
   // The multiply that carries a transfer.
   int CarrierOf(int node) const {
     return EnvironmentOf(order_.RankOf(node)) + 1 + std::get<Transfer>(StepOf(node).op).carrier;
@@ -141,12 +144,15 @@ void Simulator::MakeActivities(const Platform& platform) {
   for (int node = 0; node < order_.nodes(); ++node) {
     first_activity_.push_back(static_cast<int>(activities_.size()));
     if (order_.IsEnvironment(node)) continue;
-    usage.Of(StepOf(node), order_.RankOf(node), &of_step);
+    const Step& step = StepOf(node);
+    usage.Of(step, order_.RankOf(node), &of_step);
     for (const Activity& one : of_step) {
       const int first = static_cast<int>(usages_.size());
       usages_.insert(usages_.end(), one.usages.begin(), one.usages.end());
-      activities_.push_back(
-          {node, one.to, first, static_cast<int>(usages_.size()), one.latency_ns});
+      const bool opens = one.to >= 0 && one.to < static_cast<int>(step.signals.size());
+      const Event event = {order_.RankOf(node), step_[node], one.to};
+      activities_.push_back({node, one.to >= 0, opens ? order_.ArrivalOf(event) : -1, first,
+                             static_cast<int>(usages_.size()), one.latency_ns});
     }
   }
   first_activity_.push_back(static_cast<int>(activities_.size()));
@@ -243,12 +249,10 @@ void Simulator::EndActivity(int index, const NodeActivity& activity, int64_t now
     }
   }
   run.arrived = std::max(run.arrived, now);
-  if (activity.to >= 0) {
+  if (activity.arrives) {
     const int64_t arrived = now + Rounded(activity.latency_ns);
     run.arrived = std::max(run.arrived, arrived);
-    const Event event = {order_.RankOf(activity.node), step_[activity.node], activity.to};
-    if (activity.to < static_cast<int>(StepOf(activity.node).signals.size()))
-      Open(index, order_.nodes() + order_.ArrivalOf(event), arrived);
+    if (activity.arrival >= 0) Open(index, order_.nodes() + activity.arrival, arrived);
   }
   if (--run.left == 0) EndRun(index, now);
 }
@@ -275,11 +279,12 @@ absl::Status Simulator::Execute() {
     for (const Order::Gate& gate : order_.GatesOf(node)) run.missing += gate.lag <= epoch;
     if (run.missing == 0) starts_.emplace(0, index);
   }
+  std::vector<int> ended;
   while (true) {
     const std::optional<int64_t> end = share_->NextEnd();
     if (end && (starts_.empty() || *end <= starts_.top().first)) {
       // Copied, because ends of runs begin activities.
-      const std::vector<int> ended = share_->End(*end);
+      ended = share_->End(*end);
       const int count = static_cast<int>(activities_.size());
       for (const int tag : ended) {
         const NodeActivity& activity = activities_[tag % count];

@@ -47,7 +47,7 @@ double BytesOf(const Block& block, const Place& place) {
          static_cast<double>(SizeOf(place.dtype));
 }
 
-void StepUsage::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
+const Path& StepUsage::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
   const Path& path = network_.Between(from, to);
   for (const Path::Hop& hop : path.hops) AddUsage(hop.resource, bytes / hop.bytes_per_ns, activity);
   AddUsage(network_.Memory(from), bytes / device_.memory, activity);
@@ -57,6 +57,7 @@ void StepUsage::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
     AddUsage(network_.Cores(to), device_.message_ns + bytes * device_.receive_ns_per_byte,
              activity);
   }
+  return path;
 }
 
 void StepUsage::AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity) {
@@ -80,8 +81,7 @@ void StepUsage::Add(const Transfer& transfer, Rank rank, std::vector<Activity>* 
       AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
       continue;
     }
-    AddPath(from, to, bytes, &activity);
-    const Path& path = network_.Between(from, to);
+    const Path& path = AddPath(from, to, bytes, &activity);
     if (path.by_cores) AddUsage(network_.Cores(rank), bytes * device_.copy_ns_per_byte, &activity);
     if (to != rank) activity.latency_ns = path.latency_ns;
   }
@@ -92,7 +92,7 @@ void StepUsage::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* 
   const DType dtype = multiply.a_place.dtype;
   double cores = ProductNs(device_, dtype, FlopsOf(multiply, problem_), TrafficOf(multiply));
   const Place& b = multiply.b_place;
-  if (b.buffer == kWorkspace && packed_.emplace(rank, b.offset_bytes).second)
+  if (b.buffer == kWorkspace && packed_[rank].insert(b.offset_bytes).second)
     cores += BytesOf(multiply.b, b) * device_.pack_ns_per_byte;
   AddUsage(network_.Cores(rank), cores, &activity);
   ForEachPlace(StepOp(multiply), [&](const Block& block, const Place& place, Use) {

@@ -30,7 +30,8 @@ class StepUsage {
       : problem_(problem),
         device_(RatesWithin(platform.machine.device,
                             ResidentBytes(problem) + static_cast<double>(workspace_bytes))),
-        network_(*network) {}
+        network_(*network),
+        packed_(problem.mesh.size()) {}
 
   // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
   // asked for in their order, because the first multiply that reads a block that has arrived also
@@ -42,15 +43,15 @@ class StepUsage {
   void Add(const Multiply& multiply, Rank rank, std::vector<Activity>* activities);
   void Add(const Reduce& reduce, Rank rank, std::vector<Activity>* activities);
   void Add(const Join&, Rank, std::vector<Activity>*) {}
-  // Adds the way of `bytes` from one rank to another, which must differ.
-  void AddPath(Rank from, Rank to, double bytes, Activity* activity);
+  // Adds the way of `bytes` from one rank to another, which must differ. Returns their path.
+  const Path& AddPath(Rank from, Rank to, double bytes, Activity* activity);
   // Adds the bytes of a block that a computing step reads or writes at a place.
   void AddAccess(const Block& block, const Place& place, Rank rank, Activity* activity);
 
   const Problem& problem_;
   const DeviceRates device_;
   Network& network_;
-  absl::flat_hash_set<std::pair<Rank, int64_t>> packed_;  // offsets in workspaces
+  std::vector<absl::flat_hash_set<int64_t>> packed_;  // by rank: offsets in its workspace
 };
 
 // The bytes of a block at a place, without padding.
