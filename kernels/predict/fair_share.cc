@@ -42,8 +42,9 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
     free_.pop_back();
   }
   Activity& activity = activities_[index];
-  activity = {tag, next_number_++, usages};
+  activity = {tag, usages};
   activity.since = now;
+  activity.end = {now, next_number_++, index};
   rates_[index].rate = 0;
   SetLimits(index);
   begun_.push_back(index);
@@ -56,13 +57,13 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
 std::optional<int64_t> FairShare::NextEnd() {
   Rebalance();
   if (ends_.empty()) return std::nullopt;
-  return activities_[ends_.front()].end;
+  return ends_.front().time;
 }
 
 const std::vector<int>& FairShare::End(int64_t now) {
   ended_.clear();
   while (NextEnd() == now) {
-    const int index = ends_.front();
+    const int index = ends_.front().activity;
     RemoveFirstEnd();
     ended_.push_back(activities_[index].tag);
     for (const Usage& usage : activities_[index].usages) {
@@ -164,7 +165,7 @@ void FairShare::SetRate(int index) {
   rates.rate = rate;
   // A part of a nanosecond counts as a whole one, unless it is a rounding error.
   const double ns = std::ceil(activity.left / rate - 1e-4);
-  activity.end = now_ + static_cast<int64_t>(std::max(0.0, ns));
+  activity.end.time = now_ + static_cast<int64_t>(std::max(0.0, ns));
   MoveEnd(index);
 }
 
@@ -194,39 +195,35 @@ void FairShare::Rebalance() {
   begun_.clear();
 }
 
-bool FairShare::EndsBefore(int x, int y) const {
-  const Activity &a = activities_[x], &b = activities_[y];
-  return a.end != b.end ? a.end < b.end : a.number < b.number;
-}
-
-void FairShare::PlaceEnd(int index, int at) {
-  ends_[at] = index;
-  activities_[index].end_at = at;
+void FairShare::PlaceEnd(const Ending& end, int at) {
+  ends_[at] = end;
+  activities_[end.activity].end_at = at;
 }
 
 void FairShare::MoveEnd(int index) {
+  const Ending end = activities_[index].end;
   int at = activities_[index].end_at;
   if (at < 0) {
     at = static_cast<int>(ends_.size());
-    ends_.push_back(index);
+    ends_.push_back(end);
   }
-  for (int above = (at - 1) / 2; at > 0 && EndsBefore(index, ends_[above]); above = (at - 1) / 2) {
+  for (int above = (at - 1) / 2; at > 0 && end.IsBefore(ends_[above]); above = (at - 1) / 2) {
     PlaceEnd(ends_[above], at);
     at = above;
   }
   const int size = static_cast<int>(ends_.size());
   for (int below = 2 * at + 1; below < size; below = 2 * at + 1) {
-    if (below + 1 < size && EndsBefore(ends_[below + 1], ends_[below])) ++below;
-    if (!EndsBefore(ends_[below], index)) break;
+    if (below + 1 < size && ends_[below + 1].IsBefore(ends_[below])) ++below;
+    if (!ends_[below].IsBefore(end)) break;
     PlaceEnd(ends_[below], at);
     at = below;
   }
-  PlaceEnd(index, at);
+  PlaceEnd(end, at);
 }
 
 void FairShare::RemoveFirstEnd() {
-  activities_[ends_.front()].end_at = -1;
-  const int last = ends_.back();
+  activities_[ends_.front().activity].end_at = -1;
+  const int last = ends_.back().activity;
   ends_.pop_back();
   if (ends_.empty() || activities_[last].end_at < 0) return;
   activities_[last].end_at = 0;

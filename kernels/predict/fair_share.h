@@ -26,12 +26,22 @@ class FairShare {
   const std::vector<int>& End(int64_t now);
 
  private:
+  // Ends at the same time are in the order of beginning.
+  struct Ending {
+    int64_t time = 0;
+    uint64_t number = 0;
+    int activity = 0;
+
+    bool IsBefore(const Ending& other) const {
+      return time != other.time ? time < other.time : number < other.number;
+    }
+  };
   struct Activity {
     int tag = 0;
-    uint64_t number = 0;  // in the order of beginning
     absl::Span<const Usage> usages;
     double left = 1;  // the part that is left at `since`
-    int64_t since = 0, end = 0;
+    int64_t since = 0;
+    Ending end = {};
     int end_at = -1;  // the index in ends_
   };
   // The rate of an activity, apart from the rest of it, because levels are computed from it alone.
@@ -63,9 +73,8 @@ class FairShare {
   void Spread(Resource resource, double old_level);
   void SetRate(int activity);
 
-  bool EndsBefore(int x, int y) const;
   // Keep ends_ a heap after the end of an activity has changed.
-  void PlaceEnd(int activity, int at);
+  void PlaceEnd(const Ending& end, int at);
   void MoveEnd(int activity);
   void RemoveFirstEnd();
 
@@ -76,14 +85,14 @@ class FairShare {
   std::vector<int> free_;                 // indices into activities_
   std::vector<std::vector<User>> users_;  // by resource
   std::vector<double> level_;             // by resource
-  std::vector<bool> is_dirty_;            // by resource: in dirty_
+  std::vector<char> is_dirty_;            // by resource: in dirty_
   std::vector<Resource> dirty_;
   std::vector<Resource> changed_;  // with another level than before
   std::vector<bool> is_changed_;   // by resource: in changed_
   std::vector<int> begun_;         // activities without a rate
   std::vector<double> demands_;    // scratch of LevelOf
   std::vector<int> ended_, ending_;
-  std::vector<int> ends_;  // activities, as a heap: the next to end is the first
+  std::vector<Ending> ends_;  // a heap: the next one is the first
 };
 
 }  // namespace agmm

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -68,12 +69,8 @@ class EarlierGates {
   int blocks() const { return reach_.blocks(); }
   // From here on, Crosses examines the crossings of `block`.
   void Compute(int block) { reach_.Compute(block); }
-  // From here on, IsEarlier examines these gates.
-  void Begin(Gates gates) {
-    nodes_.clear();
-    for (const Order::Gate& gate : gates) nodes_.push_back(NodeOf(gate));
-    latest_ = reach_.LatestOf(nodes_);
-  }
+  // To be called before IsEarlier examines other gates than before.
+  void Begin() { asked_.reset(); }
   // Both return true if gate `i` comes before another one: by a path through a crossing of the
   // block, or by one without a crossing between the epochs. `node`: the gated one, or -1.
   bool Crosses(int node, Gates gates, int i) const {
@@ -87,16 +84,9 @@ class EarlierGates {
   bool IsEarlier(int node, Gates gates, int i) {
     if (is_entry_[gates[i].index]) return EntersEarlier(gates, i);
     return AnyPoint(node, gates[i], [&](const Reach::Point& x) {
-      if (x.node.epoch == 1 && reach_.IsPast(x, latest_)) return false;
-      others_.clear();
-      for (const Order::Node& other : nodes_) {
-        if (!(other == x.node)) {
-          others_.push_back(other);
-        } else if (!x.end) {
-          return true;
-        }
-      }
-      return reach_.Before(x, others_);
+      // All arrivals that one join waits for have the same point.
+      if (!asked_ || asked_->first != x) asked_.emplace(x, IsBeforeAny(x, gates));
+      return asked_->second;
     });
   }
 
@@ -118,6 +108,18 @@ class EarlierGates {
       const Order::Node step = {waiter.index, 1 - gate.lag + waiter.lag};
       return step.epoch <= 1 && step.index != node && use(Reach::Point{step});
     });
+  }
+  bool IsBeforeAny(const Reach::Point& x, Gates gates) {
+    others_.clear();
+    for (const Order::Gate& gate : gates) {
+      const Order::Node other = NodeOf(gate);
+      if (!(other == x.node)) {
+        others_.push_back(other);
+      } else if (!x.end) {
+        return true;
+      }
+    }
+    return reach_.Before(x, others_);
   }
   // Returns true if both are joins that begin the epoch of the same rank.
   bool BeginTheSame(const Order::Gate& x, const Order::Gate& y) const {
@@ -159,9 +161,7 @@ class EarlierGates {
   Reach reach_;
   std::vector<int> sends_;      // by node: the arrival of a step that is one send; else -1
   std::vector<bool> is_entry_;  // joins that begin their rank's epoch
-  // The nodes of the gates that IsEarlier examines, and the latest places of those in epoch 1.
-  std::vector<Order::Node> nodes_;
-  Reach::Places latest_ = {};
+  std::optional<std::pair<Reach::Point, bool>> asked_;  // the last question of IsEarlier
   std::vector<Order::Node> others_;
 };
 
@@ -280,7 +280,7 @@ class Reduction {
       });
     }
     ForEachList([&](int index, const List& list, int first) {
-      earlier.Begin(GatesIn(list));
+      earlier.Begin();
       find(index, list, first, [&](int node, EarlierGates::Gates gates, int i) {
         return earlier.IsEarlier(node, gates, i);
       });

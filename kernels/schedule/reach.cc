@@ -101,17 +101,6 @@ void Reach::Compute(int block) {
   }
 }
 
-Reach::Places Reach::LatestOf(absl::Span<const Order::Node> nodes) const {
-  Places latest;
-  latest.fill(-1);
-  for (const Order::Node& node : nodes) {
-    if (node.epoch != 1) continue;
-    const Places& places = rows_[RowOf(node.index)].places;
-    for (int i = 0; i < kOrders; ++i) latest[i] = std::max(latest[i], places[i]);
-  }
-  return latest;
-}
-
 bool Reach::Enter(const Point& x, int x_row, const Visit& visit) {
   if (visit.epoch < x.node.epoch) return false;
   const Row& from = rows_[x_row];

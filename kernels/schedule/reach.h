@@ -21,6 +21,7 @@ class Reach {
   struct Point {
     Order::Node node;
     bool end = false;
+    bool operator==(const Point&) const = default;
   };
 
   explicit Reach(const Order& order);
@@ -44,23 +45,12 @@ class Reach {
   // both epochs.
   bool Before(const Point& x, absl::Span<const Order::Node> ys);
 
-  // If a node is at or before another one in any of these orders, it is not reached from there.
-  static constexpr int kOrders = 4;
-  using Places = std::array<int, kOrders>;
-  // Returns the highest places of those of `nodes` that are in epoch 1; -1 if none is.
-  Places LatestOf(absl::Span<const Order::Node> nodes) const;
-  // Returns true if no node with these places comes after `x`, of epoch 1. Answers for many `ys` at
-  // once.
-  bool IsPast(const Point& x, const Places& latest) const {
-    const Places& from = rows_[RowOf(x.node.index)].places;
-    for (int i = 0; i < kOrders; ++i)
-      if (x.end ? latest[i] <= from[i] : latest[i] < from[i]) return true;
-    return false;
-  }
-
  private:
   static constexpr int kBits = 256;
   using Bits = std::array<uint64_t, kBits / 64>;
+  // If a node is at or before another one in any of these orders, it is not reached from there.
+  static constexpr int kOrders = 4;
+  using Places = std::array<int, kOrders>;
   // A gate, with everything that a pass needs in one place.
   struct Edge {
     int row = 0;
