@@ -50,9 +50,9 @@ absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const P
         flags.of.options, [&](const std::string& next) { line.Update([&] { algorithm = next; }); });
   }
   SimulatedPlans plans;
-  AGMM_ASSIGN_OR_RETURN(const SimulatedPlan plan, simulator.Simulate(flags.of.options));
+  AGMM_ASSIGN_OR_RETURN(SimulatedPlan plan, simulator.Simulate(flags.of.options));
   if (plan.refused.empty()) plans.taken = plan;
-  plans.plans.push_back(plan);
+  plans.plans.push_back(std::move(plan));  // a plan that is refused may have millions of steps
   return plans;
 }
 

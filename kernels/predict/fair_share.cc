@@ -22,9 +22,11 @@ FairShare::FairShare(int resource_count)
     : users_(resource_count),
       level_(resource_count, 1),
       is_dirty_(resource_count, false),
+      is_wanted_more_(resource_count, false),
       is_changed_(resource_count, false) {}
 
-void FairShare::MarkDirty(Resource resource) {
+void FairShare::MarkDirty(Resource resource, bool more) {
+  if (more) is_wanted_more_[resource] = true;
   if (is_dirty_[resource]) return;
   is_dirty_[resource] = true;
   dirty_.push_back(resource);
@@ -50,7 +52,7 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
   begun_.push_back(index);
   for (const Usage& usage : usages) {
     users_[usage.resource].push_back({index, usage.ns});
-    MarkDirty(usage.resource);
+    MarkDirty(usage.resource, /*more=*/true);
   }
 }
 
@@ -78,7 +80,7 @@ const std::vector<int>& FairShare::End(int64_t now) {
   }
   now_ = now;
   for (const int index : ending_) {
-    for (const Usage& usage : activities_[index].usages) MarkDirty(usage.resource);
+    for (const Usage& usage : activities_[index].usages) MarkDirty(usage.resource, /*more=*/false);
     free_.push_back(index);
   }
   ending_.clear();
@@ -148,8 +150,8 @@ void FairShare::Spread(Resource resource, double old_level) {
     }
     for (const Usage& usage : activities_[user.activity].usages) {
       const Resource other = usage.resource;
-      if (other != resource && rates.RateWithout(other) != before.RateWithout(other))
-        MarkDirty(other);
+      const double now = rates.RateWithout(other), then = before.RateWithout(other);
+      if (other != resource && now != then) MarkDirty(other, now > then);
     }
   }
 }
@@ -175,6 +177,8 @@ void FairShare::Rebalance() {
   for (size_t i = 0; i < dirty_.size() && i < kMostRounds * (first + changed_.size()); ++i) {
     const Resource resource = dirty_[i];
     is_dirty_[resource] = false;
+    // A resource that was enough for all is enough if they want less.
+    if (!std::exchange(is_wanted_more_[resource], false) && level_[resource] == 1) continue;
     const double level = LevelOf(resource);
     if (std::abs(level - level_[resource]) <= kPrecision) continue;
     const double old_level = std::exchange(level_[resource], level);

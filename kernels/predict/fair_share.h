@@ -62,7 +62,8 @@ class FairShare {
     double ns = 0;
   };
 
-  void MarkDirty(Resource resource);
+  // `more`: an activity may use more of it than before.
+  void MarkDirty(Resource resource, bool more);
   // Gives every activity its fair rate, after activities began or ended at now_.
   void Rebalance();
   // Returns the highest part of a resource that one activity may use.
@@ -86,6 +87,7 @@ class FairShare {
   std::vector<std::vector<User>> users_;  // by resource
   std::vector<double> level_;             // by resource
   std::vector<char> is_dirty_;            // by resource: in dirty_
+  std::vector<char> is_wanted_more_;      // by resource: since its level was computed
   std::vector<Resource> dirty_;
   std::vector<Resource> changed_;  // with another level than before
   std::vector<bool> is_changed_;   // by resource: in changed_
