@@ -1,5 +1,6 @@
 #include "client/ctl/simulated_plans.h"
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -19,11 +20,15 @@ void DropSteps(SimulatedPlan* plan) {
 
 }  // namespace
 
-absl::StatusOr<References> PlanSimulator::ReferencesFor(const Split& split) {
+absl::StatusOr<References*> PlanSimulator::ReferencesFor(const Split& split) {
   const std::string name = SplitText(problem_, split);
-  if (const auto found = references_.find(name); found != references_.end()) return found->second;
+  if (const auto found = references_.find(name); found != references_.end()) return &found->second;
   AGMM_ASSIGN_OR_RETURN(const References references, ReferencesOf(problem_, platform_, split));
-  return references_[name] = references;
+  return &(references_[name] = references);
+}
+
+void PlanSimulator::PredictAgain(SimulatedPlan* plan) const {
+  plan->prediction = PredictionOf(plan->simulation, references_.at(plan->options.split));
 }
 
 absl::StatusOr<Choice> PlanSimulator::ChooseTaken(const PlanOptions& options) const {
@@ -51,8 +56,11 @@ absl::StatusOr<SimulatedPlan> PlanSimulator::SimulateRecipe(const Recipe& recipe
   SimulatedPlan plan;
   AGMM_ASSIGN_OR_RETURN(plan.schedule, PlanWithinMemory(problem_, topology, recipe));
   AGMM_ASSIGN_OR_RETURN(plan.simulation, agmm::Simulate(problem_, platform_, plan.schedule));
-  AGMM_ASSIGN_OR_RETURN(const References references, ReferencesFor(recipe.split));
-  plan.prediction = PredictionOf(plan.simulation, references);
+  AGMM_ASSIGN_OR_RETURN(References* const references, ReferencesFor(recipe.split));
+  // In pieces the transfers may take less time than by any route of the references.
+  if (const auto alone = TransfersNsOf(problem_, platform_, recipe); alone.ok())
+    references->comm_ns = std::min(references->comm_ns, *alone);
+  plan.prediction = PredictionOf(plan.simulation, *references);
   plan.algorithm = plan.schedule.algorithm;
   plan.options = OptionsOf(problem_, recipe);
   plan.why = std::move(why);
@@ -97,6 +105,9 @@ absl::StatusOr<SimulatedPlans> PlanSimulator::SimulateAll(
     DropSteps(&*all.taken);
   }
   all.plans.insert(all.plans.begin(), *std::move(best));
+  // Later plans may have lowered T_comm.
+  for (SimulatedPlan& plan : all.plans) PredictAgain(&plan);
+  if (all.taken.has_value()) PredictAgain(&*all.taken);
   absl::c_stable_sort(all.plans, [](const SimulatedPlan& x, const SimulatedPlan& y) {
     return x.prediction.time_ns < y.prediction.time_ns;
   });

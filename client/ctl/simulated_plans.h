@@ -63,7 +63,9 @@ class PlanSimulator {
   absl::StatusOr<SimulatedPlan> SimulateRecipe(const Recipe& recipe, std::string why);
   // Chooses as daemons do.
   absl::StatusOr<Choice> ChooseTaken(const PlanOptions& options) const;
-  absl::StatusOr<References> ReferencesFor(const Split& split);
+  absl::StatusOr<References*> ReferencesFor(const Split& split);
+  // With the references as they are now.
+  void PredictAgain(SimulatedPlan* plan) const;
 
   const Problem& problem_;
   const Platform& platform_;

@@ -1,6 +1,7 @@
 #include "client/ctl/simulation_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 
 #include "absl/algorithm/container.h"
@@ -14,6 +15,7 @@
 #include "client/ctl/timeline.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/units.h"
+#include "kernels/predict/choose.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -139,6 +141,17 @@ std::string ComparisonTable(const std::vector<SimulatedPlan>& plans, const Share
   return table.ToString();
 }
 
+// A row of the table is the best of 12 candidates of one algorithm, and a job has 12 in all.
+std::string TakenText(const SimulatedPlan& taken, const SimulatedPlan& best) {
+  const double ratio = static_cast<double>(taken.prediction.time_ns) /
+                       static_cast<double>(std::max<int64_t>(best.prediction.time_ns, 1));
+  const int percent = static_cast<int>(std::lround(100 * (ratio - 1)));
+  if (percent < 1) return taken.why;
+  return absl::StrFormat(
+      "%s; a job compares at most %d plans, and the fastest one here, %s, is %d %% faster",
+      taken.why, kMostSimulated, best.algorithm, percent);
+}
+
 std::string ResourceTable(const Simulation& simulation) {
   const TimeUnit unit = TimeUnitOf(simulation.time_ns);
   Table table({Number("busy", unit.name), Number("", "%"), LongWords("link or rank")});
@@ -162,7 +175,7 @@ std::string ComparisonText(const Problem& problem, const Platform& platform,
   Fields fields = PlatformFields(platform);
   if (shared.split) AddSplit(problem, best, &fields);
   if (shared.references) AddReferences(best.prediction.references, &fields);
-  if (all.taken.has_value()) fields.Add("choice", all.taken->why);
+  if (all.taken.has_value()) fields.Add("a job takes", TakenText(*all.taken, best));
   Fields left_out;
   for (const RefusedPlan& one : all.refused) left_out.Add(one.algorithm, one.why);
   std::string text = absl::StrCat(Wrap(ToString(problem)), "\n", fields.ToString(), "\n",

@@ -14,19 +14,30 @@ namespace {
 // E is the quotient of two differences, and means nothing where they are small.
 constexpr double kLeastDifference = 0.05;
 
-absl::StatusOr<int64_t> TimeOf(const Problem& problem, const Platform& platform,
-                               const PlanOptions& options) {
+absl::StatusOr<Simulation> SimulatePlan(const Problem& problem, const Platform& platform,
+                                        const Recipe& recipe) {
+  const int64_t steps = CostOf(problem, platform.topology, recipe).steps;
+  if (steps > kMaxPlanSteps) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%s has %d steps, more than %d", recipe.algorithm->name, steps, kMaxPlanSteps));
+  }
+  AGMM_ASSIGN_OR_RETURN(const Schedule schedule, PlanWith(problem, platform.topology, recipe));
+  return Simulate(problem, platform, schedule);
+}
+
+absl::StatusOr<Recipe> RecipeOf(const Problem& problem, const Platform& platform,
+                                const PlanOptions& options) {
   AGMM_ASSIGN_OR_RETURN(const ResolvedOptions resolved,
                         ResolveOptions(problem, platform.topology, options));
-  const int64_t steps = CostOf(problem, platform.topology, resolved.recipe).steps;
-  if (steps > kMaxPlanSteps) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%s has %d steps, more than %d", options.algorithm, steps, kMaxPlanSteps));
-  }
-  AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
-                        PlanWith(problem, platform.topology, resolved.recipe));
-  AGMM_ASSIGN_OR_RETURN(const Simulation simulation, Simulate(problem, platform, schedule));
-  return simulation.time_ns;
+  return resolved.recipe;
+}
+
+// Returns the work of the busiest link.
+int64_t LinkNsOf(const Simulation& simulation) {
+  int64_t busiest_ns = 0;
+  for (const ResourceUse& use : simulation.resources)
+    if (use.is_link) busiest_ns = std::max(busiest_ns, use.busy_ns);
+  return busiest_ns;
 }
 
 }  // namespace
@@ -46,7 +57,12 @@ int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& 
     }
     const double flops = 2.0 * static_cast<double>(part.m.size()) *
                          static_cast<double>(part.n.size()) * static_cast<double>(part.k.size());
-    const double cores = ProductNs(device, problem.tensors[product.a].dtype, flops, bytes);
+    const DType dtype = problem.tensors[product.a].dtype;
+    double cores = ProductNs(device, dtype, flops, bytes);
+    // Pieces of it may be faster than the whole.
+    for (const GemmRate& rate : device.gemm)
+      if (rate.dtype == dtype && rate.flops < flops)
+        cores = std::min(cores, device.multiply_ns + flops / rate.flops_per_ns);
     most = std::max({most, cores, bytes / device.memory});
   }
   return static_cast<int64_t>(most);
@@ -60,18 +76,31 @@ absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& 
   options.split = HasProduct(problem) ? SplitText(problem, split) : "";
   options.algorithm = "serial";
   options.chunks = options.k_chunks = 1;
-  const absl::StatusOr<int64_t> unfused = TimeOf(problem, platform, options);
+  AGMM_ASSIGN_OR_RETURN(const Recipe serial, RecipeOf(problem, platform, options));
+  const absl::StatusOr<Simulation> unfused = SimulatePlan(problem, platform, serial);
   if (!unfused.ok() && !absl::IsResourceExhausted(unfused.status())) return unfused.status();
-  references.unfused_ns = unfused.value_or(0);
+  references.unfused_ns = unfused.ok() ? unfused->time_ns : 0;
   references.complete = unfused.ok();
   for (const Algorithm& algorithm : Algorithms()) {
     options.algorithm = algorithm.name;
-    options.transfers_only = HasProduct(problem);
-    const absl::StatusOr<int64_t> time = TimeOf(problem, platform, options);
-    if (!time.ok()) continue;  // this algorithm refuses the problem, or has too many steps
+    const absl::StatusOr<Recipe> recipe = RecipeOf(problem, platform, options);
+    if (!recipe.ok()) continue;  // this algorithm refuses the problem
+    const absl::StatusOr<int64_t> time = TransfersNsOf(problem, platform, *recipe);
+    if (!time.ok()) continue;  // it has too many steps
     if (references.comm_ns == 0 || *time < references.comm_ns) references.comm_ns = *time;
   }
   return references;
+}
+
+absl::StatusOr<int64_t> TransfersNsOf(const Problem& problem, const Platform& platform,
+                                      const Recipe& recipe) {
+  Recipe transfers = recipe;
+  transfers.transfers_only = HasProduct(problem);
+  AGMM_ASSIGN_OR_RETURN(const Simulation alone, SimulatePlan(problem, platform, transfers));
+  if (!transfers.transfers_only || recipe.algorithm->arrivals != Arrivals::kInPlace)
+    return alone.time_ns;
+  AGMM_ASSIGN_OR_RETURN(const Simulation whole, SimulatePlan(problem, platform, recipe));
+  return std::max(alone.time_ns, LinkNsOf(whole));
 }
 
 Prediction PredictionOf(const Simulation& simulation, const References& references) {

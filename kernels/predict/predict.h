@@ -13,7 +13,9 @@ namespace agmm {
 
 // References of a problem on a platform that do not depend on the plan.
 struct References {
-  int64_t gemm_ns = 0;     // T_gemm: the largest local product of the split, as one multiply
+  // T_gemm: the largest local product of the split, as one multiply, or in pieces if those are
+  // faster.
+  int64_t gemm_ns = 0;
   int64_t comm_ns = 0;     // T_comm: the transfers alone, by the fastest of the routes
   int64_t unfused_ns = 0;  // T_unfused: serial
   // False if serial has more than kMaxPlanSteps steps, so that planning it takes long: unfused_ns
@@ -35,6 +37,11 @@ int64_t GemmNsOf(const Problem& problem, const Platform& platform, const Split& 
 // Errors: those of PlanWith and Simulate.
 absl::StatusOr<References> ReferencesOf(const Problem& problem, const Platform& platform,
                                         const Split& split);
+// Returns the time of the plan's transfers alone. Where multiplies read other ranks' memory in
+// place, it is at least the work of the busiest link. Errors: RESOURCE_EXHAUSTED for more than
+// kMaxPlanSteps steps; those of PlanWith and Simulate.
+absl::StatusOr<int64_t> TransfersNsOf(const Problem& problem, const Platform& platform,
+                                      const Recipe& recipe);
 Prediction PredictionOf(const Simulation& simulation, const References& references);
 
 }  // namespace agmm

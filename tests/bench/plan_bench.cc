@@ -92,15 +92,14 @@ void Register() {
         ->Unit(benchmark::kMillisecond);
   }
   constexpr std::pair<int, int> kSizes[] = {{2, 1},  {8, 1},  {8, 4},  {8, 8},
-                                             {64, 1}, {64, 8}, {256, 1}};
+                                            {64, 1}, {64, 8}, {256, 1}};
   for (const std::string& algorithm : AlgorithmNames()) {
     if (algorithm == "auto") continue;
     for (const auto& [ranks, chunks] : kSizes) {
       const Case one(algorithm, ranks, chunks);
-      for (const auto& [what, run] :
-           {std::pair("plan", &BM_Plan), std::pair("count", &BM_Count),
-            std::pair("verify", &BM_Verify), std::pair("hash", &BM_Hash),
-            std::pair("simulate", &BM_Simulate)}) {
+      for (const auto& [what, run] : {std::pair("plan", &BM_Plan), std::pair("count", &BM_Count),
+                                      std::pair("verify", &BM_Verify), std::pair("hash", &BM_Hash),
+                                      std::pair("simulate", &BM_Simulate)}) {
         benchmark::RegisterBenchmark(
             absl::StrCat(what, "/", algorithm, "/", ranks, "x", chunks).c_str(), run, one)
             ->Unit(benchmark::kMillisecond);
