@@ -1,6 +1,9 @@
 #include "kernels/predict/choose.h"
 
 #include <algorithm>
+#include <cmath>
+#include <deque>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -26,8 +29,10 @@ namespace {
 
 // The most splits whose routes are estimated.
 constexpr int kMostSplits = 8;
-// The most candidates of one split and one algorithm that are simulated.
+// The most candidates of one split and one algorithm that are simulated before others.
 constexpr int kMostAlike = 3;
+// The most candidates that are simulated before twins of the fastest one.
+constexpr size_t kMostBeforeTwins = 8;
 // A smaller piece is mostly the cost of its message.
 constexpr int64_t kMinPieceBytes = 4 << 10;
 constexpr int kMostPieces = 32;
@@ -53,8 +58,11 @@ struct Family {
 struct Open {
   PlanCandidate candidate;
   const Family* family = nullptr;
-  double estimate_ns = 0;
 };
+
+// Algorithms whose estimates are equal for one split in the same pieces. On two ranks most are, and
+// all of them would take the places of other splits and pieces.
+using Twins = std::deque<Open>;
 
 int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
   int dropped = 0;
@@ -64,6 +72,17 @@ int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
   dropped += asked.chunks > 1 && recipe.chunks != asked.chunks;
   dropped += asked.k_chunks > 1 && recipe.k_chunks != asked.k_chunks;
   return dropped;
+}
+
+bool IsSerial(const Open& one) {
+  return one.candidate.recipe.algorithm->arrivals == Arrivals::kContiguous;
+}
+
+bool AreTwins(const Open& x, const Open& y) {
+  const Recipe &a = x.candidate.recipe, &b = y.candidate.recipe;
+  return x.candidate.estimate_ns == y.candidate.estimate_ns && IsSerial(x) == IsSerial(y) &&
+         x.family->dropped == y.family->dropped && a.split == b.split && a.chunks == b.chunks &&
+         a.k_chunks == b.k_chunks;
 }
 
 std::string Text(int64_t ns) { return FormatMicros(static_cast<double>(ns) * 1e-3); }
@@ -92,7 +111,13 @@ class Chooser {
   void AddFamily(const Split& split, const Algorithm& algorithm);
   // The numbers of pieces, along M or N and along K, in which a family is tried.
   std::vector<std::pair<int, int>> PiecesOf(const Family& family) const;
-  std::vector<Open> Select() const;
+  // Best estimates first.
+  std::vector<Open> Candidates() const;
+  // In the order in which they are simulated: the best estimate first, the best serial one second,
+  // and at the end more pieces of one split and algorithm than kMostAlike.
+  std::vector<Twins> Select() const;
+  // Simulates until there are enough, or time is up.
+  std::vector<Open> SimulateSelected();
   // Plans and simulates a candidate. Sets its time or its reason to be refused.
   void Simulate(Open& open) const;
   Choice Take(std::vector<Open> simulated) const;
@@ -224,7 +249,7 @@ std::vector<std::pair<int, int>> Chooser::PiecesOf(const Family& family) const {
   return pieces;
 }
 
-std::vector<Open> Chooser::Select() const {
+std::vector<Open> Chooser::Candidates() const {
   std::vector<Open> all;
   for (const auto& family : families_) {
     for (const auto& [chunks, k_chunks] : PiecesOf(*family)) {
@@ -233,31 +258,75 @@ std::vector<Open> Chooser::Select() const {
       open.candidate.recipe = family->recipe;
       open.candidate.recipe.chunks = chunks;
       open.candidate.recipe.k_chunks = k_chunks;
-      open.estimate_ns = family->estimate->TimeNs(chunks, k_chunks);
+      open.candidate.estimate_ns =
+          static_cast<int64_t>(std::llround(family->estimate->TimeNs(chunks, k_chunks)));
       all.push_back(std::move(open));
     }
   }
   absl::c_stable_sort(all, [](const Open& x, const Open& y) {
-    return std::pair(x.family->dropped, x.estimate_ns) <
-           std::pair(y.family->dropped, y.estimate_ns);
+    return std::pair(x.family->dropped, x.candidate.estimate_ns) <
+           std::pair(y.family->dropped, y.candidate.estimate_ns);
   });
-  std::vector<Open> selected;
-  std::map<const Family*, int> alike;
-  const auto is_serial = [](const Open& one) {
-    return one.candidate.recipe.algorithm->arrivals == Arrivals::kContiguous;
-  };
-  for (const Open& one : all) {
-    const bool has_serial = absl::c_any_of(selected, is_serial);
-    const bool room = static_cast<int>(selected.size()) < kMostSimulated - (has_serial ? 0 : 1);
-    if (is_serial(one) ? !has_serial : room && alike[one.family]++ < kMostAlike)
-      selected.push_back(one);
+  return all;
+}
+
+std::vector<Twins> Chooser::Select() const {
+  std::vector<Twins> all;
+  for (Open& one : Candidates()) {
+    const auto twins =
+        absl::c_find_if(all, [&](const Twins& other) { return AreTwins(other.front(), one); });
+    if (twins == all.end()) {
+      all.push_back({std::move(one)});
+    } else {
+      twins->push_back(std::move(one));
+    }
   }
+  std::vector<Twins> selected, more;
+  std::map<const Family*, int> alike;
+  const auto is_serial = [](const Twins& twins) { return IsSerial(twins.front()); };
+  for (Twins& twins : all) {
+    if (is_serial(twins) && absl::c_any_of(selected, is_serial)) continue;
+    const bool room = alike[twins.front().family]++ < kMostAlike;
+    (room ? selected : more).push_back(std::move(twins));
+  }
+  const auto serial = absl::c_find_if(selected, is_serial);
+  if (serial != selected.end() && serial != selected.begin())
+    std::rotate(selected.begin() + 1, serial, serial + 1);
+  absl::c_move(more, std::back_inserter(selected));
   return selected;
+}
+
+std::vector<Open> Chooser::SimulateSelected() {
+  std::vector<Twins> selected = Select();
+  const int dropped = selected.front().front().family->dropped;
+  std::vector<Open> simulated;
+  int64_t fastest_ns = 0;      // 0: no candidate can be taken yet
+  Twins* its_twins = nullptr;  // those left
+  size_t begun = 0;
+  while (static_cast<int>(simulated.size()) < kMostSimulated) {
+    const bool has_twins = its_twins != nullptr && !its_twins->empty();
+    if (begun == selected.size() && !has_twins) break;
+    if (fastest_ns > 0 && limits_.out_of_time()) {
+      late_ = true;
+      break;
+    }
+    const bool takes_twin = has_twins && (begun >= kMostBeforeTwins || begun == selected.size());
+    Twins& from = takes_twin ? *its_twins : selected[begun++];
+    Open open = std::move(from.front());
+    from.pop_front();
+    Simulate(open);
+    if (open.candidate.refused.empty() && open.family->dropped == dropped &&
+        (fastest_ns == 0 || open.candidate.time_ns < fastest_ns)) {
+      fastest_ns = open.candidate.time_ns;
+      its_twins = &from;
+    }
+    simulated.push_back(std::move(open));
+  }
+  return simulated;
 }
 
 void Chooser::Simulate(Open& open) const {
   PlanCandidate& candidate = open.candidate;
-  candidate.estimate_ns = static_cast<int64_t>(open.estimate_ns);
   const int64_t steps = StepsOf(candidate.recipe);
   if (steps > limits_.steps) {
     candidate.refused = absl::StrFormat("has %d steps, more than %d", steps, limits_.steps);
@@ -365,18 +434,11 @@ absl::StatusOr<Choice> Chooser::Run() {
         "smaller axis, or use a smaller mesh",
         ToString(problem_), fewest_steps_, limits_.steps));
   }
-  std::vector<Open> simulated, selected = Select();
-  bool any = false;
-  const int dropped = selected.front().family->dropped;
-  for (Open& open : selected) {
-    if (any && limits_.out_of_time()) {
-      late_ = true;
-      break;
-    }
-    Simulate(open);
-    any |= open.candidate.refused.empty() && open.family->dropped == dropped;
-    simulated.push_back(std::move(open));
-  }
+  std::vector<Open> simulated = SimulateSelected();
+  const int dropped = simulated.front().family->dropped;
+  const bool any = absl::c_any_of(simulated, [&](const Open& one) {
+    return one.candidate.refused.empty() && one.family->dropped == dropped;
+  });
   if (any) return Take(std::move(simulated));
   const bool too_large = absl::c_any_of(simulated, [&](const Open& one) {
     return one.candidate.workspace_bytes > limits_.workspace_bytes;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <set>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -259,6 +260,26 @@ TEST_F(Choosing, TakesTheFastestCandidate) {
   for (const PlanCandidate& other : choice.candidates)
     EXPECT_GE(static_cast<double>(other.time_ns) * 1.011, static_cast<double>(choice.time_ns));
   EXPECT_GT(choice.serial_ns, choice.time_ns);
+}
+
+// On two ranks five algorithms have the same estimate, and took ten of twelve places.
+TEST_F(Choosing, ComparesSplitsAndPiecesBeforeAlgorithmsWithTheSameEstimate) {
+  machine_.between.rates = {0.25, 0.5, 50000};
+  machine_.device.gemm.clear();
+  SetGemm(60, 110, &machine_.device);
+  const Choice choice = Of({"A[M, K_x] * B[K, N_x] -> C[M, N_x]", "x=2", {4096, 512, 1024}, 2});
+  using Cut = std::tuple<std::string, int, int>;
+  const auto cut_of = [&](const Recipe& recipe) {
+    return Cut(SplitText(problem_, recipe.split), recipe.chunks, recipe.k_chunks);
+  };
+  std::set<Cut> cuts;
+  std::set<std::string> of_the_best;
+  for (const PlanCandidate& one : choice.candidates) {
+    cuts.insert(cut_of(one.recipe));
+    if (cut_of(one.recipe) == cut_of(choice.recipe)) of_the_best.insert(one.recipe.algorithm->name);
+  }
+  EXPECT_GE(cuts.size(), 5u) << choice.why;
+  EXPECT_GE(of_the_best.size(), 4u) << choice.why;
 }
 
 TEST_F(Choosing, LeavesOutPlansWhoseWorkspaceDoesNotFit) {
