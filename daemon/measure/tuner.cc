@@ -128,9 +128,8 @@ Tuner::Known Tuner::KnownOf(const TuningText& stored) const {
 }
 
 void Tuner::Know(Known known) {
-  table_ = known.plans.empty()
-               ? nullptr
-               : std::make_shared<const TuningTable>(std::move(known.plans), ++last_version_);
+  table_ =
+      known.plans.empty() ? nullptr : std::make_shared<const TuningTable>(std::move(known.plans));
   status_ = std::make_shared<const v1::TuningStatus>(std::move(known.status));
   for (const Reply<v1::TuningStatus>& reply : std::exchange(waiting_, {})) reply(*status_);
 }

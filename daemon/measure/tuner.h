@@ -56,7 +56,6 @@ class Tuner {
   const std::shared_ptr<measure::TuningFile> file_;
   std::shared_ptr<const v1::TuningStatus> status_;  // null until the file has been read
   std::shared_ptr<const TuningTable> table_;
-  int64_t last_version_ = 0;
   std::vector<Reply<v1::TuningStatus>> waiting_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -34,13 +34,13 @@ struct JobSpec {
   PlanOptions options;  // as asked
   // Predicts the times from which open options are chosen; null: they get defaults.
   std::shared_ptr<const Machine> machine;
-  // Consulted before the machine; null: none are.
-  std::shared_ptr<const TuningTable> tuning;
-  std::string hardware;           // of the ranks, to find tuned plans
-  int64_t heap_bytes = 0;         // of the rank that has least; no plan can use more
-  std::string problem_key;        // the problem and its ranks
-  std::string plan_key;           // jobs with the same key share a plan
-  std::vector<Binding> bindings;  // by operand
+  // The tuned plan that is for the problem, or for the nearest shape. Taken if it keeps `options`.
+  TuningTable::Match tuned;
+  std::shared_ptr<const TuningTable> tuning;  // has the tuned plan
+  int64_t heap_bytes = 0;                     // of the rank that has least; no plan can use more
+  std::string problem_key;                    // the problem and its ranks
+  std::string plan_key;                       // jobs with the same key share a plan
+  std::vector<Binding> bindings;              // by operand
   int repeat = 1;
   absl::Duration timeout;
 };

@@ -66,10 +66,7 @@ absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
            absl::FromChrono(std::chrono::steady_clock::now() - begin) > kPatience * most;
   };
   const Platform platform = {*job.machine, job.topology, {}};
-  std::optional<Choice> tuned;
-  if (job.tuning != nullptr) {
-    tuned = ChooseTuned(job.problem, platform, job.options, *job.tuning, job.hardware, limits);
-  }
+  std::optional<Choice> tuned = ChooseTuned(job.problem, platform, job.options, job.tuned, limits);
   absl::StatusOr<Choice> choice =
       tuned ? *std::move(tuned) : Choose(job.problem, platform, job.options, limits);
   if (choice.ok()) {

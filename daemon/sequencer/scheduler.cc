@@ -214,7 +214,7 @@ absl::StatusOr<Scheduler::Job*> Scheduler::Submit(const CallContext& ctx,
 void Scheduler::SetBasis(const v1::SubmitJobRequest& request, JobSpec* spec) const {
   PlanBasis basis = basis_ ? basis_() : PlanBasis();
   if (basis.machine == nullptr) return;
-  // Another machine, or another table, may have another choice.
+  // Another machine, or another tuned plan, may have another choice.
   spec->machine = std::move(basis.machine);
   absl::StrAppend(&spec->plan_key, " machine ", spec->machine->name, " ", spec->machine->version);
   const std::vector<int>& ranks = spec->problem.mesh.ranks;
@@ -225,9 +225,11 @@ void Scheduler::SetBasis(const v1::SubmitJobRequest& request, JobSpec* spec) con
   // A named algorithm is not chosen.
   if (basis.tuning == nullptr || request.ignore_tuning() || spec->options.algorithm != "auto")
     return;
+  spec->tuned = basis.tuning->Find(TuningKeyOf(spec->problem, spec->topology, *spec->machine,
+                                               HardwareOf(ranks, members_->ranks())));
+  if (spec->tuned.plan == nullptr) return;
   spec->tuning = std::move(basis.tuning);
-  spec->hardware = HardwareOf(ranks, members_->ranks());
-  absl::StrAppend(&spec->plan_key, " tuning ", spec->tuning->version());
+  absl::StrAppend(&spec->plan_key, " tuned ", ToString(*spec->tuned.plan));
 }
 
 absl::Status Scheduler::MakeResults(const CallContext& ctx, const std::string& session_id,

@@ -51,10 +51,8 @@ std::string Why(const Problem& problem, const Machine& machine, const PlanOption
 }  // namespace
 
 std::optional<Choice> ChooseTuned(const Problem& problem, const Platform& platform,
-                                  const PlanOptions& asked, const TuningTable& table,
-                                  const std::string& hardware, const ChooseLimits& limits) {
-  const TuningTable::Match match =
-      table.Find(TuningKeyOf(problem, platform.topology, platform.machine, hardware));
+                                  const PlanOptions& asked, const TuningTable::Match& match,
+                                  const ChooseLimits& limits) {
   if (match.plan == nullptr || !Keeps(problem, asked, match.plan->options)) return std::nullopt;
   absl::StatusOr<Choice> choice = Choose(problem, platform, match.plan->options, limits);
   if (!choice.ok() || OptionsOf(problem, choice->recipe) != match.plan->options)

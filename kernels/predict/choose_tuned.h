@@ -8,9 +8,9 @@
 
 namespace agmm {
 
-// Returns the choice of the tuned plan for the problem, or for the nearest shape: its options are
-// planned and simulated alone. Returns none, so that prediction decides, if
-// * no plan is for this problem, or the request names an algorithm;
+// Returns the choice of the tuned plan that was found for the problem: its options are planned and
+// simulated alone. Returns none, so that prediction decides, if
+// * none was found, or the request names an algorithm;
 // * the request sets an option to another value than the plan: pieces, a split, a bounded workspace
 //   or carried sends. The dtype of partial sums is always set, and so is the order of sums: both
 //   change C. Plans were not measured for transfers alone;
@@ -18,7 +18,7 @@ namespace agmm {
 //   limits.
 // `why` has the measured times, and the predicted one. Choose accepts `problem` and `asked`.
 std::optional<Choice> ChooseTuned(const Problem& problem, const Platform& platform,
-                                  const PlanOptions& asked, const TuningTable& table,
-                                  const std::string& hardware, const ChooseLimits& limits = {});
+                                  const PlanOptions& asked, const TuningTable::Match& match,
+                                  const ChooseLimits& limits = {});
 
 }  // namespace agmm

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "kernels/schedule/index.h"
 
 namespace agmm {
@@ -78,6 +79,12 @@ TuningKey TuningKeyOf(const Problem& problem, const Topology& topology, const Ma
   return key;
 }
 
+std::string ToString(const TunedPlan& plan) {
+  return absl::StrCat(plan.key.m, " x ", plan.key.n, " x ", plan.key.k, ": ",
+                      ToString(plan.options), "; ", plan.time_us, " us, serial ", plan.serial_us,
+                      ", ", plan.date);
+}
+
 bool DifferInShapeAlone(const TuningKey& tuned, const TuningKey& key) {
   return tuned.spec == key.spec && tuned.dtypes == key.dtypes && tuned.mesh == key.mesh &&
          tuned.ranks_per_node == key.ranks_per_node && tuned.hardware == key.hardware &&
@@ -93,10 +100,10 @@ TuningTable::Match TuningTable::Find(const TuningKey& key) const {
   if (key.ranks_per_node.empty()) return match;
   double nearest = std::numeric_limits<double>::infinity();
   for (const TunedPlan& plan : plans_) {
-    if (!DifferInShapeAlone(plan.key, key)) continue;
-    if (HaveOneShape(plan.key, key)) return {&plan, true};
+    // Compared first, because that is fast and most plans are for other shapes.
     const double distance = Distance(plan.key, key);
-    if (distance >= nearest) continue;
+    if (distance >= nearest || !DifferInShapeAlone(plan.key, key)) continue;
+    if (HaveOneShape(plan.key, key)) return {&plan, true};
     nearest = distance;
     match.plan = &plan;
   }

@@ -49,6 +49,9 @@ struct TunedPlan {
   bool operator==(const TunedPlan&) const = default;
 };
 
+// One line with all that a choice takes from the plan. Plans with the same line give one choice.
+std::string ToString(const TunedPlan& plan);
+
 // The rates of links under which a tuned plan applies: measurements differ by less than this
 // factor, and links of another kind by more.
 inline constexpr double kSameRate = 1.25;
@@ -65,9 +68,7 @@ bool HaveOneShape(const TuningKey& x, const TuningKey& y);
 
 class TuningTable {
  public:
-  // `version`: another one for each table of a process, from 1.
-  explicit TuningTable(std::vector<TunedPlan> plans = {}, int64_t version = 0)
-      : plans_(std::move(plans)), version_(version) {}
+  explicit TuningTable(std::vector<TunedPlan> plans = {}) : plans_(std::move(plans)) {}
 
   struct Match {
     const TunedPlan* plan = nullptr;  // null: none applies
@@ -78,11 +79,9 @@ class TuningTable {
   // equally near ones. The plan lives as long as the table.
   Match Find(const TuningKey& key) const;
   const std::vector<TunedPlan>& plans() const { return plans_; }
-  int64_t version() const { return version_; }
 
  private:
   std::vector<TunedPlan> plans_;
-  int64_t version_ = 0;
 };
 
 }  // namespace agmm

@@ -152,7 +152,9 @@ class ChoosingTuned : public testing::Test {
     return PlanOf(TuningKeyOf(problem_, platform_.topology, platform_.machine, "h"), options);
   }
   std::optional<Choice> Of(const TunedPlan& plan, const PlanOptions& asked = {}) const {
-    return ChooseTuned(problem_, platform_, asked, TuningTable({plan}), "h", limits_);
+    const TuningTable table({plan});
+    const TuningKey key = TuningKeyOf(problem_, platform_.topology, platform_.machine, "h");
+    return ChooseTuned(problem_, platform_, asked, table.Find(key), limits_);
   }
 
   Problem problem_;

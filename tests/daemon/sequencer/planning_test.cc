@@ -109,12 +109,11 @@ TEST(Planning, RunsATunedPlanUnlessItDoesNotFit) {
       ParseProblem(kDefaultSpec, ParseMesh("x=4").value(), {256, 256, 256}, DType::kF32).value();
   job.topology = UniformTopology(4, 4).value();
   job.machine = std::make_shared<const Machine>(SmallMachine());
-  job.hardware = "cpu";
   TunedPlan tuned;
-  tuned.key = TuningKeyOf(job.problem, job.topology, *job.machine, job.hardware);
+  tuned.key = TuningKeyOf(job.problem, job.topology, *job.machine, "cpu");
   tuned.options = {"ring", 3, 1, "N=x"};
   tuned.time_us = 212;
-  job.tuning = std::make_shared<const TuningTable>(std::vector{tuned}, 1);
+  job.tuned = {&tuned, true};
   Planned planned = BeginPlan(job);
   ASSERT_TRUE(planned.status.ok()) << planned.status;
   EXPECT_EQ(planned.options, tuned.options);

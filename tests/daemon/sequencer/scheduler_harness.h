@@ -82,7 +82,7 @@ class SchedulerTest : public ::testing::Test {
     parts.metrics = &metrics_;
     parts.transport = "a wire";
     parts.drain_limit = absl::Milliseconds(50);
-    parts.basis = [this] { return PlanBasis{machine_, nullptr}; };
+    parts.basis = [this] { return PlanBasis{machine_, tuning_}; };
     return parts;
   }
 
@@ -280,7 +280,8 @@ class SchedulerTest : public ::testing::Test {
   }
 
   ManualClock clock_;
-  std::shared_ptr<const Machine> machine_;  // null: no prediction
+  std::shared_ptr<const Machine> machine_;     // null: no prediction
+  std::shared_ptr<const TuningTable> tuning_;  // null: no tuned plans
   int64_t plan_bytes_ = 1;  // bytes that the nodes report for the plans they prepare
   FakeMembers members_;
   Placement placement_;

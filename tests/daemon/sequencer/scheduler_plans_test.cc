@@ -15,6 +15,21 @@ using Code = absl::StatusCode;
 
 class PlansOfJobs : public SchedulerTest {
  protected:
+  // Returns a plan for the product of MakeOperands(m).
+  static TunedPlan TunedOf(int64_t m, int chunks) {
+    TunedPlan plan;
+    plan.key = {kSpec, std::vector<DType>(3, DType::kF32), "x=2", {1, 1}, m, 48, 32};
+    plan.options = {"ring", chunks, 1, "N=x"};
+    plan.time_us = 212;
+    return plan;
+  }
+  // Runs a job to its end, and returns why its plan was chosen.
+  std::string ExplanationOf(const v1::SubmitJobRequest& request) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    DoneEverywhere(id);
+    return Get(id)->explanation();
+  }
   // Returns why a queued job is not launched.
   std::string WaitOf(uint64_t id) {
     Answer<v1::Job> job;
@@ -242,25 +257,46 @@ TEST_F(PlansOfJobs, NodesPlanWithTheCurrentIslands) {
   EXPECT_EQ(islands(), expected);
 }
 
+std::shared_ptr<const Machine> MeasuredMachine(int64_t version) {
+  Machine machine;
+  machine.name = "measured";
+  machine.version = version;
+  machine.within.rates = machine.staged.rates = {10, 20, 1000};
+  machine.between.rates = {1, 2, 10000};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    machine.device.gemm.push_back({dtype, 1e9, 100});
+  machine.device.memory = 10;
+  return std::make_shared<const Machine>(machine);
+}
+
 TEST_F(PlansOfJobs, AreChosenAgainForANewMachine) {
-  const auto machine_of = [](int64_t version) {
-    Machine machine;
-    machine.name = "measured";
-    machine.version = version;
-    machine.within.rates = machine.staged.rates = {10, 20, 1000};
-    machine.between.rates = {1, 2, 10000};
-    for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-      machine.device.gemm.push_back({dtype, 1e9, 100});
-    machine.device.memory = 10;
-    return std::make_shared<const Machine>(machine);
-  };
   const Operands3 t = MakeOperands();
   for (const int64_t version : {1, 1, 2}) {
-    Do([&] { machine_ = machine_of(version); });
+    Do([&] { machine_ = MeasuredMachine(version); });
     Warm(Request(t));
     EXPECT_EQ(Metric("plans_prepared_total"), version);
   }
   EXPECT_THAT(Get(SubmitOk(Request(t)))->explanation(), HasSubstr("machine measured 2"));
+}
+
+TEST_F(PlansOfJobs, AreChosenAgainIfTheirTunedPlanChanges) {
+  machine_ = MeasuredMachine(1);
+  const Operands3 large = MakeOperands(64), small = MakeOperands(16);
+  std::string why;  // of the large one
+  const auto prepared_with = [&](const std::vector<TunedPlan>& plans) {
+    Do([&] { tuning_ = std::make_shared<const TuningTable>(plans); });
+    why = ExplanationOf(Request(large));
+    ExplanationOf(Request(small));
+    return Metric("plans_prepared_total");
+  };
+  EXPECT_EQ(prepared_with({}), 2);
+  EXPECT_EQ(prepared_with({TunedOf(64, 2)}), 3) << "the large one alone";
+  EXPECT_THAT(why, HasSubstr("tuned: ring in 2 chunks"));
+  EXPECT_EQ(prepared_with({TunedOf(16, 3), TunedOf(64, 2)}), 4) << "the small one alone";
+  EXPECT_EQ(prepared_with({TunedOf(16, 3), TunedOf(64, 2), TunedOf(1024, 4)}), 4) << "none";
+  EXPECT_EQ(prepared_with({TunedOf(16, 3), TunedOf(64, 4)}), 5) << "the large one alone";
+  EXPECT_THAT(why, HasSubstr("tuned: ring in 4 chunks"));
+  EXPECT_EQ(prepared_with({}), 5) << "both plans of the choice by prediction are still there";
 }
 
 TEST_F(PlansOfJobs, ARequestRepeatedDuringPlanningIsTheSameJob) {
