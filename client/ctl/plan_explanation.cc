@@ -1,6 +1,5 @@
 #include "client/ctl/plan_explanation.h"
 
-#include <chrono>
 #include <tuple>
 
 #include "absl/algorithm/container.h"
@@ -19,8 +18,9 @@
 namespace agmm {
 namespace {
 
-// The time that the predictions of all splits may take; the ones after that are left out.
-constexpr std::chrono::seconds kMostTime{5};
+// The steps that the predictions of all splits may compare, which take some 5 s; the ones after
+// that are left out.
+constexpr int64_t kMostSteps = 1000000;
 
 bool ShareAnAxis(const std::vector<int>& x, const std::vector<int>& y) {
   return absl::c_any_of(x, [&](int axis) { return absl::c_linear_search(y, axis); });
@@ -83,15 +83,15 @@ std::vector<SplitRow> SplitRowsOf(const Problem& problem, const Platform& platfo
   for (const Split& split : Splits(problem)) rows.push_back(RowOf(problem, split));
   if (absl::c_none_of(rows, [&](const SplitRow& one) { return one.split == taken; }))
     rows.push_back(RowOf(problem, taken));
-  const auto begin = std::chrono::steady_clock::now();
-  ChooseLimits limits;
-  limits.out_of_time = [&] { return std::chrono::steady_clock::now() - begin > kMostTime; };
+  int64_t steps = 0;
   for (SplitRow& row : rows) {
-    if (row.split != taken && (!CanBeChosen(row) || limits.out_of_time())) continue;
+    if (row.split != taken && (!CanBeChosen(row) || steps > kMostSteps)) continue;
     PlanOptions options = asked;
     options.split = SplitText(problem, row.split);
-    const absl::StatusOr<Choice> choice = Choose(problem, platform, options, limits);
-    if (choice.ok()) row.time_ns = choice->time_ns;
+    const absl::StatusOr<Choice> choice = Choose(problem, platform, options);
+    if (!choice.ok()) continue;
+    row.time_ns = choice->time_ns;
+    steps += choice->compared_steps;
   }
   absl::c_stable_sort(rows, [](const SplitRow& x, const SplitRow& y) {
     const auto key = [](const SplitRow& one) {

@@ -34,7 +34,9 @@ void PlanSimulator::PredictAgain(SimulatedPlan* plan) const {
 absl::StatusOr<Choice> PlanSimulator::ChooseTaken(const PlanOptions& options) const {
   if (tuned_ != nullptr) {
     std::optional<Choice> tuned =
-        ChooseTuned(problem_, platform_, options, tuned_->table, tuned_->hardware);
+        ChooseTuned(problem_, platform_, options,
+                    tuned_->table.Find(TuningKeyOf(problem_, platform_.topology, platform_.machine,
+                                                   tuned_->hardware)));
     if (tuned.has_value()) return *std::move(tuned);
   }
   return Choose(problem_, platform_, options);

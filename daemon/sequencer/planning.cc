@@ -1,7 +1,5 @@
 #include "daemon/sequencer/planning.h"
 
-#include <time.h>
-
 #include <chrono>
 #include <optional>
 #include <utility>
@@ -9,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "kernels/base/failpoint.h"
 #include "kernels/base/hash.h"
 #include "kernels/base/memory.h"
 #include "kernels/base/status.h"
@@ -24,18 +21,9 @@ namespace {
 // Planning and proving more steps than this takes longer than some hundredths of a second.
 constexpr int64_t kLargeSteps = 1500;
 
-// The most ranks of a job whose choice is short.
-constexpr int kFewRanks = 8;
-// These are processor time, because planners go behind other threads.
-constexpr absl::Duration kShortChoice = absl::Milliseconds(50), kLongChoice = absl::Seconds(1);
-// A choice takes at most this many times its processor time.
-constexpr int kPatience = 4;
-
-absl::Duration ProcessorTime() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return absl::DurationFromTimespec(time);
-}
+// Ten times what the largest choices take, because a choice that ends by the clock is not
+// reproducible.
+constexpr absl::Duration kLongestChoice = absl::Seconds(10);
 
 // Checks that the schedule will be small enough to be proved here.
 absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) {
@@ -53,17 +41,13 @@ absl::Status CheckSize(const JobSpec& job, const Recipe& recipe, int64_t steps) 
            : absl::StrCat(asked, "; gather along a smaller axis, or use a smaller mesh"));
 }
 
-// Chooses a tuned plan, or by prediction within the time that a submitted job may wait for it.
+// Chooses a tuned plan, or by prediction.
 absl::Status ChooseOptions(const JobSpec& job, Planned& planned) {
   const auto begin = std::chrono::steady_clock::now();
-  const absl::Duration used = ProcessorTime();
-  const absl::Duration most = ChoosesLong(job) ? kLongChoice : kShortChoice;
   ChooseLimits limits;
   if (job.heap_bytes > 0) limits.workspace_bytes = job.heap_bytes;
   limits.out_of_time = [&] {
-    if (AGMM_FAILPOINT("planning.takes_its_time")) return false;
-    return ProcessorTime() - used > most ||
-           absl::FromChrono(std::chrono::steady_clock::now() - begin) > kPatience * most;
+    return absl::FromChrono(std::chrono::steady_clock::now() - begin) > kLongestChoice;
   };
   const Platform platform = {*job.machine, job.topology, {}};
   std::optional<Choice> tuned = ChooseTuned(job.problem, platform, job.options, job.tuned, limits);

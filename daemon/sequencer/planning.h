@@ -1,5 +1,5 @@
 // Plans a job outside the control thread: first chooses its open options, then makes the schedule
-// and its proof. Without state; the clock only bounds the choice.
+// and its proof. Without state; the clock only ends a choice on a host that stalls.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct Planned {
 // Returns true if the choice of the job's options takes long: up to a second.
 bool ChoosesLong(const JobSpec& job);
 
-// Resolves the options. A choice takes at most some 50 ms of processor time for up to 8 ranks and a
-// second for more, four times as long on a busy host, and then one more candidate: then the best of
-// those simulated so far is taken. `status`: the errors of Choose and ResolveOptions;
-// INVALID_ARGUMENT for a schedule that is too large to be proved.
+// Resolves the options. A choice takes up to 0.1 s for up to 8 ranks and a second for more
+// (ComparedStepsFor), and on a host that stalls at most 10 s and one more candidate. `status`: the
+// errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too large to be
+// proved.
 Planned BeginPlan(const JobSpec& job);
 // Plans and proves after BeginPlan succeeded, which takes up to a few seconds for the largest
 // meshes. `status`: INTERNAL for a schedule that does not verify.

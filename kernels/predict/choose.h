@@ -16,10 +16,21 @@ namespace agmm {
 // The most candidates that are planned and simulated.
 inline constexpr int kMostSimulated = 12;
 
+// The most ranks of a short choice.
+inline constexpr int kFewRanks = 8;
+// Returns the steps of the plans that a choice may compare. They bound its time alike everywhere,
+// which a clock does not: a choice depends on the question alone.
+int64_t ComparedStepsFor(int ranks);
+
 struct ChooseLimits {
   int64_t workspace_bytes = kMaxWorkspaceBytes;  // the most that a plan may use on a rank
   int64_t steps = kMaxPlanSteps;                 // of a plan, joins included
-  // Returns true once the best candidate so far must be taken. At least one is simulated.
+  // Steps of all plans that are simulated, and a part of the steps of estimated ones.
+  // Candidates beyond it are left out; one is always simulated. 0: ComparedStepsFor(ranks).
+  int64_t compared_steps = 0;
+  // Returns true once the best candidate so far must be taken, however few are compared. A safety
+  // net for hosts that stall: it should be true only after many times the time that the steps take,
+  // because the choice then depends on the load of the host. At least one candidate is simulated.
   std::function<bool()> out_of_time = [] { return false; };
 };
 
@@ -34,8 +45,9 @@ struct PlanCandidate {
 
 struct Choice {
   Recipe recipe;
-  int64_t time_ns = 0;    // predicted
-  int64_t serial_ns = 0;  // of the fastest serial candidate; 0 if none was simulated
+  int64_t compared_steps = 0;  // as in ChooseLimits
+  int64_t time_ns = 0;         // predicted
+  int64_t serial_ns = 0;       // of the fastest serial candidate; 0 if none was simulated
   // One line with figures: "auto takes ring in 4 chunks: predicted 212 us; next hierarchical 231;
   // serial 290; machine cpu-tcp"; also names the requests that no plan can keep.
   std::string why;

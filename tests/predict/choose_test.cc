@@ -223,6 +223,7 @@ TEST_F(Choosing, OfManyRanksStaysWithinTheStepsJoinsIncluded) {
   const Choice choice =
       Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=256", {65536, 28672, 8192}, 32});
   EXPECT_LE(StepCount(), kMaxPlanSteps);
+  EXPECT_LE(choice.compared_steps, ComparedStepsFor(256) + kMaxPlanSteps);
   EXPECT_GT(choice.time_ns, 0);
 }
 
@@ -306,6 +307,35 @@ TEST_F(Choosing, BoundsTheWorkspaceIfThatMakesAPlanFit) {
   EXPECT_GE(bound.time_ns, free.time_ns);
   EXPECT_THAT(bound.why,
               HasSubstr("with a workspace of 2 shards, because one for all does not fit"));
+}
+
+TEST_F(Choosing, LeavesOutCandidatesBeyondItsSteps) {
+  limits_.compared_steps = 800;
+  const Choice choice = Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2});
+  int64_t steps = 0;
+  for (const PlanCandidate& one : choice.candidates)
+    steps += CostOf(problem_, platform_.topology, one.recipe).steps;
+  EXPECT_GT(steps, 0);
+  EXPECT_LE(steps, choice.compared_steps);
+  EXPECT_LE(choice.compared_steps, 800);
+  EXPECT_THAT(choice.why, testing::ContainsRegex("compared [0-9]+ of 12 candidates .*within 800 "
+                                                 "steps$"));
+  EXPECT_GT(choice.serial_ns, 0) << "it is the second one that is compared";
+  limits_.compared_steps = 0;
+  EXPECT_THAT(Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2}).why,
+              Not(HasSubstr("compared")));
+}
+
+TEST_F(Choosing, TakesOneCandidateIfNoneIsWithinItsSteps) {
+  limits_.compared_steps = 1;
+  PlanOptions options;
+  options.chunks = 8;
+  const Choice choice =
+      Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2, options});
+  EXPECT_EQ(choice.candidates.size(), 1u);
+  EXPECT_EQ(choice.recipe.chunks, 8);
+  EXPECT_GT(choice.time_ns, 0);
+  EXPECT_THAT(choice.why, HasSubstr("candidates of some splits and algorithms within 1 steps"));
 }
 
 TEST_F(Choosing, TakesTheBestSoFarWhenItsTimeIsUp) {
