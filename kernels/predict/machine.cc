@@ -17,6 +17,7 @@ namespace {
 constexpr double kLeastRate = 1e-6, kMostRate = 1e9;  // units per ns
 constexpr double kMostCost = 1e9;                     // ns
 constexpr double kMostFlops = 1e18;
+constexpr double kMostBurstBytes = 1e12;
 
 absl::Status CheckRate(double value, const char* name) {
   if (value >= kLeastRate && value <= kMostRate) return absl::OkStatus();
@@ -64,6 +65,11 @@ absl::Status CheckLinks(const Links& links, const std::string& name) {
   const LinkRates& rates = links.rates;
   AGMM_RETURN_IF_ERROR(CheckRate(rates.one_way, (name + ".one_way_gb_per_s").c_str()));
   AGMM_RETURN_IF_ERROR(CheckCost(rates.latency_ns, (name + ".latency_us").c_str()));
+  if (!(rates.burst_bytes >= 0 && rates.burst_bytes <= kMostBurstBytes)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s.burst_kb is %g, outside [0, %g]; leave it out for none", name,
+                        rates.burst_bytes * 1e-3, kMostBurstBytes * 1e-3));
+  }
   if (!(rates.two_way >= rates.one_way && rates.two_way <= 2 * rates.one_way)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s.two_way_gb_per_s is %g, outside [%g, %g], which is once to twice "
@@ -160,7 +166,6 @@ DeviceRates RatesWithin(const DeviceRates& device, double bytes) {
   rates.memory = below.bytes_per_ns *
                  std::pow(above.bytes_per_ns / below.bytes_per_ns, std::clamp(share, 0.0, 1.0));
   rates.copy_ns_per_byte *= device.memory / rates.memory;
-  rates.pack_ns_per_byte *= device.memory / rates.memory;
   return rates;
 }
 

@@ -16,6 +16,9 @@ struct LinkRates {
   double one_way = 0;     // bytes/ns in one direction
   double two_way = 0;     // bytes/ns of both directions together, from one_way to 2 * one_way
   double latency_ns = 0;  // from the last byte of a message sent to its signal seen by the receiver
+  // Bytes that pass one direction at once after it was idle, because limits of networks are token
+  // buckets. They count towards its rate all the same.
+  double burst_bytes = 0;
   bool operator==(const LinkRates&) const = default;
 };
 
@@ -69,7 +72,7 @@ struct DeviceRates {
   // The time of its cores for a message that it sends or receives, for each byte of it, and for
   // each byte that is copied within a node. 0 where hardware moves the bytes.
   double message_ns = 0, send_ns_per_byte = 0, receive_ns_per_byte = 0, copy_ns_per_byte = 0;
-  // For each byte of a second operand that has arrived, and is therefore packed in every epoch.
+  // For each byte of a second operand that has arrived, which each multiply of it packs.
   double pack_ns_per_byte = 0;
   bool operator==(const DeviceRates&) const = default;
 };
@@ -92,7 +95,8 @@ struct Machine {
 inline constexpr double kBeyondCaches = 8;
 
 // Returns the rates of a device that touches `bytes` in an epoch: `memory` is that of the caches if
-// they hold them, and the bytes that cores copy and pack cost less in the same proportion.
+// they hold them, and the bytes that cores copy cost less in the same proportion. Packing moves
+// single elements, which takes longer than the memory.
 DeviceRates RatesWithin(const DeviceRates& device, double bytes);
 // Returns the time of a product of `flops` operations in ns, without fixed costs.
 double GemmNs(const DeviceRates& device, DType dtype, double flops);

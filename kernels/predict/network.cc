@@ -32,18 +32,32 @@ Network::Network(const Platform& platform) : platform_(platform) {
   const absl::flat_hash_set<int> known(nodes.begin(), nodes.end());
   for (const PairRates& pair : platform.machine.between.pairs)
     if (known.contains(pair.from) && known.contains(pair.to)) pairs_[{pair.from, pair.to}] = &pair;
+  burst_left_bytes_.resize(names_.size(), 0);
+  burst_ns_.resize(names_.size(), 0);
 }
 
-Resource Network::LinkNamed(std::string name) {
+Resource Network::LinkNamed(std::string name, double burst_bytes) {
   const auto [at, is_new] = links_.try_emplace(name, resource_count());
-  if (is_new) names_.push_back(std::move(name));
+  if (is_new) {
+    names_.push_back(std::move(name));
+    burst_left_bytes_.push_back(burst_bytes);
+    burst_ns_.push_back(0);
+  }
   return at->second;
+}
+
+double Network::TakeBurst(const Path::Hop& hop, double bytes) {
+  const double taken = std::min(bytes, burst_left_bytes_[hop.resource]);
+  burst_left_bytes_[hop.resource] -= taken;
+  burst_ns_[hop.resource] += taken / hop.bytes_per_ns;
+  return taken;
 }
 
 void Network::AddDuplex(const std::string& forward, const std::string& both, const LinkRates& rates,
                         Path* path) {
-  path->hops.push_back({LinkNamed(forward), rates.one_way});
-  if (rates.two_way < 2 * rates.one_way) path->hops.push_back({LinkNamed(both), rates.two_way});
+  path->hops.push_back({LinkNamed(forward, rates.burst_bytes), rates.one_way});
+  if (rates.two_way < 2 * rates.one_way)
+    path->hops.push_back({LinkNamed(both, 2 * rates.burst_bytes), rates.two_way});
 }
 
 void Network::AddLinks(const Links& links, const Ends& ends, Path* path) {
@@ -64,7 +78,8 @@ void Network::AddLinks(const Links& links, const Ends& ends, Path* path) {
   if (const auto found = pairs_.find({from, to}); found != pairs_.end()) {
     const PairRates& pair = *found->second;
     path->hops.push_back(
-        {LinkNamed(absl::StrCat("path of ", kind, "s ", from, " -> ", to)), pair.one_way});
+        {LinkNamed(absl::StrCat("path of ", kind, "s ", from, " -> ", to), links.rates.burst_bytes),
+         pair.one_way});
     path->latency_ns = pair.latency_ns;
   }
 }

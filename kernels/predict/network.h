@@ -49,6 +49,11 @@ class Network {
   int resource_count() const { return static_cast<int>(names_.size()); }
   // "node 0's port, out", "link 3 -> 4", "rank 2's cores"; ranks are the mesh's.
   const std::string& NameOf(Resource resource) const { return names_[resource]; }
+  // Returns how many of `bytes` on a hop pass at once, because they are within what is left of the
+  // burst of an epoch.
+  double TakeBurst(const Path::Hop& hop, double bytes);
+  // The time that bytes which passed at once would have taken on a resource.
+  double BurstNs(Resource resource) const { return burst_ns_[resource]; }
   // Returns true for a link or a port, false for cores and memory.
   bool IsLink(Resource resource) const { return resource >= 2 * platform_.topology.rank_count(); }
 
@@ -59,7 +64,8 @@ class Network {
     const char* kind = "";
   };
 
-  Resource LinkNamed(std::string name);
+  // `burst_bytes`: of a new one.
+  Resource LinkNamed(std::string name, double burst_bytes);
   // Adds one direction of a link or port, and both directions together if they share a limit.
   void AddDuplex(const std::string& forward, const std::string& both, const LinkRates& rates,
                  Path* path);
@@ -67,7 +73,8 @@ class Network {
   void AddTorus(Rank from, Rank to, Path* path);
 
   const Platform& platform_;
-  std::vector<std::string> names_;  // by resource
+  std::vector<std::string> names_;                   // by resource
+  std::vector<double> burst_left_bytes_, burst_ns_;  // by resource
   using Paths = absl::flat_hash_map<std::pair<int, int>, std::unique_ptr<Path>>;
   Paths paths_;       // by ranks
   Paths node_paths_;  // by nodes: the ranks of two nodes share a path

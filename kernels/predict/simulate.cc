@@ -344,6 +344,8 @@ void Simulator::AddSteps(int64_t begin, Simulation* result) const {
 void Simulator::AddResources(Simulation* result) const {
   std::vector<double> busy(network_.resource_count(), 0);
   for (const Usage& usage : usages_) busy[usage.resource] += usage.ns;
+  for (Resource resource = 0; resource < network_.resource_count(); ++resource)
+    busy[resource] += network_.BurstNs(resource);
   for (Resource resource = 0; resource < network_.resource_count(); ++resource) {
     if (busy[resource] == 0) continue;
     result->resources.push_back(

@@ -32,6 +32,28 @@ double TrafficOf(const Multiply& multiply) {
   return bytes + BytesOf(multiply.c, multiply.finish ? multiply.out : sum);
 }
 
+bool IsDense(const Block& block, const Place& place) {
+  return place.pitch_bytes == block.cols.size() * SizeOf(place.dtype);
+}
+
+// The bytes that a CPU device copies for a multiply, because its products take dense rows and end
+// in f32 or in their input's type: rows of A out of wider ones, a sum so far, and the result.
+double CopiedBytesOf(const Multiply& multiply) {
+  const bool finish = multiply.finish, accumulate = multiply.accumulate;
+  const double a_bytes =
+      IsDense(multiply.a, multiply.a_place) ? 0 : BytesOf(multiply.a, multiply.a_place);
+  Place sum;
+  sum.dtype = DType::kF32;
+  const double sum_bytes = BytesOf(multiply.c, sum);
+  if (!finish && !multiply.acc.has_value()) return a_bytes;  // stays on the chip
+  const Place& result = finish ? multiply.out : *multiply.acc;
+  const bool is_native = result.dtype == DType::kF32 || result.dtype == multiply.a_place.dtype;
+  if (IsDense(multiply.c, result) && (!finish || (is_native && !accumulate))) return a_bytes;
+  const double in = accumulate && multiply.acc.has_value() ? sum_bytes : 0;
+  const bool is_made = finish && !accumulate && is_native;
+  return a_bytes + in + (is_made ? BytesOf(multiply.c, result) : sum_bytes);
+}
+
 }  // namespace
 
 double ResidentBytes(const Problem& problem) {
@@ -49,7 +71,10 @@ double BytesOf(const Block& block, const Place& place) {
 
 const Path& StepUsage::AddPath(Rank from, Rank to, double bytes, Activity* activity) {
   const Path& path = network_.Between(from, to);
-  for (const Path::Hop& hop : path.hops) AddUsage(hop.resource, bytes / hop.bytes_per_ns, activity);
+  for (const Path::Hop& hop : path.hops) {
+    const double late_bytes = bytes - network_.TakeBurst(hop, bytes);
+    AddUsage(hop.resource, late_bytes / hop.bytes_per_ns, activity);
+  }
   AddUsage(network_.Memory(from), bytes / device_.memory, activity);
   AddUsage(network_.Memory(to), bytes / device_.memory, activity);
   if (path.is_message) {
@@ -91,9 +116,11 @@ void StepUsage::Add(const Multiply& multiply, Rank rank, std::vector<Activity>* 
   Activity& activity = activities->emplace_back();
   const DType dtype = multiply.a_place.dtype;
   double cores = ProductNs(device_, dtype, FlopsOf(multiply, problem_), TrafficOf(multiply));
+  // Short rows, which caches hardly speed up.
+  cores += CopiedBytesOf(multiply) * copy_ns_per_byte_;
   const Place& b = multiply.b_place;
-  if (b.buffer == kWorkspace && packed_[rank].insert(b.offset_bytes).second)
-    cores += BytesOf(multiply.b, b) * device_.pack_ns_per_byte;
+  // CPU devices keep the packed block for this multiply alone.
+  if (b.buffer == kWorkspace) cores += BytesOf(multiply.b, b) * device_.pack_ns_per_byte;
   AddUsage(network_.Cores(rank), cores, &activity);
   ForEachPlace(StepOp(multiply), [&](const Block& block, const Place& place, Use) {
     AddAccess(block, place, rank, &activity);

@@ -2,10 +2,8 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
-#include "absl/container/flat_hash_set.h"
 #include "kernels/predict/network.h"
 #include "kernels/schedule/schedule.h"
 
@@ -30,12 +28,11 @@ class StepUsage {
       : problem_(problem),
         device_(RatesWithin(platform.machine.device,
                             ResidentBytes(problem) + static_cast<double>(workspace_bytes))),
-        network_(*network),
-        packed_(problem.mesh.size()) {}
+        copy_ns_per_byte_(platform.machine.device.copy_ns_per_byte),
+        network_(*network) {}
 
   // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
-  // asked for in their order, because the first multiply that reads a block that has arrived also
-  // packs it.
+  // asked for in their order, because the first bytes of an epoch pass a link at once.
   void Of(const Step& step, Rank rank, std::vector<Activity>* activities);
 
  private:
@@ -50,8 +47,8 @@ class StepUsage {
 
   const Problem& problem_;
   const DeviceRates device_;
+  const double copy_ns_per_byte_;  // out of memory
   Network& network_;
-  std::vector<absl::flat_hash_set<int64_t>> packed_;  // by rank: offsets in its workspace
 };
 
 // The bytes of a block at a place, without padding.

@@ -10,7 +10,7 @@
 namespace agmm {
 namespace {
 
-constexpr double kNsPerUs = 1e3, kFlopsPerGflop = 1e9, kBytesPerMb = 1e6;
+constexpr double kNsPerUs = 1e3, kFlopsPerGflop = 1e9, kBytesPerMb = 1e6, kBytesPerKb = 1e3;
 
 // Rounds to 1e-6 ns, because us * 1000 does not reach every time in ns.
 double NsOf(double us) { return std::round(us * 1e9) / 1e6; }
@@ -43,6 +43,7 @@ absl::StatusOr<Links> LinksOf(const v1::MachineLinks& proto, const std::string& 
   links.rates.two_way =
       proto.two_way_gb_per_s() == 0 ? 2 * proto.one_way_gb_per_s() : proto.two_way_gb_per_s();
   links.rates.latency_ns = NsOf(proto.latency_us());
+  links.rates.burst_bytes = std::round(proto.burst_kb() * kBytesPerKb);
   for (const v1::MachineLinks::Pair& pair : proto.pairs()) {
     links.pairs.push_back(
         {pair.from_node(), pair.to_node(), pair.one_way_gb_per_s(), NsOf(pair.latency_us())});
@@ -56,6 +57,7 @@ v1::MachineLinks ToProto(const Links& links) {
   proto.set_one_way_gb_per_s(links.rates.one_way);
   proto.set_two_way_gb_per_s(links.rates.two_way);
   proto.set_latency_us(links.rates.latency_ns / kNsPerUs);
+  proto.set_burst_kb(links.rates.burst_bytes / kBytesPerKb);
   for (const PairRates& pair : links.pairs) {
     v1::MachineLinks::Pair* const out = proto.add_pairs();
     out->set_from_node(pair.from);

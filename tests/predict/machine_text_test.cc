@@ -102,7 +102,7 @@ Machine RandomMachine(std::mt19937_64& random) {
   for (Links* links : {&machine.within, &machine.staged, &machine.between}) {
     const double rate = number(1e3);
     links->wiring = random() % 2 == 0 ? Wiring::kSwitch : Wiring::kPairwise;
-    links->rates = {rate, rate + number(rate), time_ns()};
+    links->rates = {rate, rate + number(rate), time_ns(), std::floor(number(1e9))};
   }
   machine.between.pairs = {{0, 2, number(10), time_ns()}, {2, 0, number(10), time_ns()}};
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})

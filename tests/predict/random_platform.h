@@ -58,7 +58,7 @@ class RandomCases {
   LinkRates DrawRates() {
     const double one_way = Scale(1e-2, 1);
     const double both = Below(2) == 0 ? 2 : Scale(1, 2);
-    return {one_way, both * one_way, Cost(10, 1e5)};
+    return {one_way, both * one_way, Cost(10, 1e5), Cost(10, 1e5)};
   }
   Links DrawLinks() {
     return {Below(2) == 0 ? Wiring::kSwitch : Wiring::kPairwise, DrawRates(), {}};

@@ -225,13 +225,49 @@ TEST(Simulate, AFasterPathCanTakeLonger) {
   EXPECT_EQ(SimulateSteps(platform, ranks).time_ns, 5000);
 }
 
-// A second operand that has arrived is packed by the first multiply that reads it.
-TEST(Simulate, AnArrivedOperandIsPackedOnceAnEpoch) {
+// CPU devices keep a packed operand for a single multiply.
+TEST(Simulate, EachMultiplyPacksAnOperandThatHasArrived) {
   Platform platform = SmallPlatform(1);
   platform.machine.device.pack_ns_per_byte = 1;  // 600 bytes of B
   Step arrived = Compute(0);
   std::get<Multiply>(arrived.op).b_place = In(0);
-  EXPECT_EQ(SimulateSteps(platform, {{arrived, arrived, Compute(0)}}).time_ns, 3 * 3005 + 600);
+  EXPECT_EQ(SimulateSteps(platform, {{arrived, arrived, Compute(0)}}).time_ns, 3 * 3005 + 2 * 600);
+}
+
+// Rows of A and of the result, of 40 and 60 bytes, are 128 bytes apart.
+TEST(Simulate, RowsThatAreNotDenseAreCopied) {
+  Platform platform = SmallPlatform(1);
+  platform.machine.device.copy_ns_per_byte = 1;
+  Step dense = Compute(0);
+  auto& multiply = std::get<Multiply>(dense.op);
+  multiply.a_place.pitch_bytes = 40;
+  const auto time_ns = [&] { return SimulateSteps(platform, {{dense}}).time_ns; };
+  multiply.out.pitch_bytes = 60;
+  const int64_t dense_ns = time_ns();
+  EXPECT_EQ(SimulateSteps(platform, {{Compute(0)}}).time_ns, dense_ns + 400 + 600);
+  multiply.accumulate = true;  // the sum so far becomes the result
+  multiply.acc = multiply.out;
+  multiply.finish = false;
+  const int64_t sum_ns = time_ns();
+  multiply.acc->pitch_bytes = 128;
+  EXPECT_EQ(time_ns(), sum_ns + 2 * 600);
+}
+
+// The schedule of the first test. 400 of 1,000 bytes pass at once, in each epoch.
+TEST(Simulate, BytesWithinTheBurstPassAtOnce) {
+  Platform platform = SmallPlatform(2);
+  platform.machine.between.rates.burst_bytes = 400;
+  const Simulation result = SimulateSteps(
+      platform, {{Send(0, 1, {1, 0}, {{{0, 0}, 1}})}, {Compute(1, {{{1, 0}, 0}}, {{0, 0}})}});
+  EXPECT_EQ(result.time_ns, 4230 - 400);
+  EXPECT_THAT(UsesOf(result),
+              ElementsAre(Pair("rank 1's cores", 3000), Pair("link of nodes 0 -> 1", 1000)));
+}
+
+TEST(Simulate, BytesWithinTheBurstCountTowardsTheRate) {
+  Platform platform = SmallPlatform(2);
+  platform.machine.between.rates.burst_bytes = 5000;
+  EXPECT_EQ(SimulateSteps(platform, {{Send(0, 1, {1, 0})}, {}}).time_ns, 1000);
 }
 
 // The parts of a chain follow each other, and make up the time.
