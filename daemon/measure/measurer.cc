@@ -65,9 +65,7 @@ double MeanEpochNs(const v1::RankReport& rank) {
   return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
 }
 
-bool IsRows(const Probe& probe) {
-  return probe.kind == Probe::Kind::kRows || probe.kind == Probe::Kind::kMovingRows;
-}
+bool IsRows(const Probe& probe) { return probe.width > 0; }
 
 int LaunchesOf(const Probe& probe) { return IsRows(probe) ? kRowsLaunches : kLaunches; }
 
@@ -81,8 +79,7 @@ bool IsSteady(std::vector<double> times_ns) {
 // sustained rate, and of times that are subtracted from each other. For other probes it returns the
 // lower quartile, because other programs on a host only make times longer.
 double UsualTime(const Probe& probe, std::vector<double> times_ns) {
-  const bool message = probe.kind == Probe::Kind::kOneWay || probe.kind == Probe::Kind::kBothWays;
-  const size_t part = message || IsRows(probe) ? 2 : 4;
+  const size_t part = measure::IsMessage(probe) || IsRows(probe) ? 2 : 4;
   const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / part);
   std::nth_element(times_ns.begin(), usual, times_ns.end());
   return *usual;

@@ -19,6 +19,7 @@ constexpr char kMessageSpec[] = "A[M_x, K] * B[K_x, N] -> C[M_x, N]";
 constexpr char kCopySpec[] = "A[M, K] -> B[M, K]";
 constexpr char kProductSpec[] = "A[M_x, K] * B[K, N] -> C[M_x, N]";
 constexpr char kMovingRowsSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
+constexpr char kMovingColumnsSpec[] = "A[M_x, K] * B[K, N_x] -> C[M_x, N]";
 
 absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
   AGMM_ASSIGN_OR_RETURN(const Mesh mesh,
@@ -31,6 +32,7 @@ absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
   };
   switch (probe.kind) {
     case Probe::Kind::kOneWay:
+    case Probe::Kind::kMessages:
       return problem(kMessageSpec, absl::StrFormat("M=2,K=1,N=%d", elements));
     case Probe::Kind::kBothWays:
       return problem(kMessageSpec, absl::StrFormat("M=2,K=2,N=%d", elements));
@@ -39,8 +41,12 @@ absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
       return problem(kProductSpec,
                      absl::StrFormat("M=%d,N=%d,K=%d", probe.size * ranks, probe.width, kDepth));
     case Probe::Kind::kMovingRows:
+    case Probe::Kind::kWholeRows:
       return problem(kMovingRowsSpec,
                      absl::StrFormat("M=%d,N=%d,K=%d", probe.size, probe.width * ranks, kDepth));
+    case Probe::Kind::kMovingColumns:
+      return problem(kMovingColumnsSpec,
+                     absl::StrFormat("M=%d,N=%d,K=%d", probe.size * ranks, probe.width, kDepth));
     case Probe::Kind::kProduct: break;
   }
   return problem(kProductSpec,
@@ -49,20 +55,24 @@ absl::StatusOr<Problem> ProblemOf(const Probe& probe) {
 
 PlanOptions OptionsOf(const Probe& probe) {
   PlanOptions options;
-  if (probe.kind == Probe::Kind::kMovingRows) {
-    options.algorithm = "direct";
-    options.split = "N=x";
-    options.chunks = options.k_chunks = 1;
-  }
-  if (probe.kind != Probe::Kind::kOneWay && probe.kind != Probe::Kind::kBothWays) return options;
-  options.algorithm = "direct";
-  options.split = "M=x";
-  options.chunks = options.k_chunks = 1;
-  options.transfers_only = true;
+  const bool message = IsMessage(probe);
+  if (!message && !Moves(probe)) return options;
+  options.algorithm = probe.kind == Probe::Kind::kWholeRows ? "serial" : "direct";
+  options.split = message || probe.kind == Probe::Kind::kMovingColumns ? "M=x" : "N=x";
+  options.chunks = probe.kind == Probe::Kind::kMessages ? kPieces : 1;
+  options.k_chunks = 1;
+  options.transfers_only = message;
   return options;
 }
 
 }  // namespace
+
+bool IsMessage(const Probe& probe) {
+  return probe.kind == Probe::Kind::kOneWay || probe.kind == Probe::Kind::kMessages ||
+         probe.kind == Probe::Kind::kBothWays;
+}
+
+bool Moves(const Probe& probe) { return probe.width > 0 && probe.kind != Probe::Kind::kRows; }
 
 std::string Describe(const Probe& probe) {
   const auto ranks = FormatRanks(probe.ranks);
@@ -70,6 +80,9 @@ std::string Describe(const Probe& probe) {
     case Probe::Kind::kOneWay:
       return absl::StrFormat("%s from rank %d to rank %d", FormatBytes(probe.size), probe.ranks[0],
                              probe.ranks[1]);
+    case Probe::Kind::kMessages:
+      return absl::StrFormat("%s in %d messages from rank %d to rank %d", FormatBytes(probe.size),
+                             kPieces, probe.ranks[0], probe.ranks[1]);
     case Probe::Kind::kBothWays:
       return absl::StrFormat("%s between rank %d and rank %d, both ways", FormatBytes(probe.size),
                              probe.ranks[0], probe.ranks[1]);
@@ -80,6 +93,13 @@ std::string Describe(const Probe& probe) {
                              kDepth, ranks);
     case Probe::Kind::kMovingRows:
       return absl::StrFormat("a product of %d x %d x %d on ranks %s, half of whose rows move",
+                             probe.size, probe.width, kDepth, ranks);
+    case Probe::Kind::kWholeRows:
+      return absl::StrFormat(
+          "a product of %d x %d x %d on ranks %s after half of its rows have moved", probe.size,
+          probe.width, kDepth, ranks);
+    case Probe::Kind::kMovingColumns:
+      return absl::StrFormat("a product of %d x %d x %d on ranks %s, half of whose columns move",
                              probe.size, probe.width, kDepth, ranks);
     case Probe::Kind::kProduct: break;
   }

@@ -14,26 +14,37 @@ namespace agmm::measure {
 struct Probe {
   enum class Kind {
     kOneWay,    // ranks[0] sends `size` bytes to ranks[1], which signals when it can take the next
-    kBothWays,  // both of two ranks do so at once
+    kMessages,  // the same in kPieces messages
+    kBothWays,  // both of two ranks do as in kOneWay at once
     kCopy,      // each of the ranks copies `size` bytes within its memory
     kProduct,   // each of the ranks multiplies size x size matrices of its own
     kRows,      // each of the ranks multiplies size x kDepth by kDepth x width matrices of its own
     // The same products, but each of two ranks gets half of its rows from the other one.
     kMovingRows,
+    kWholeRows,  // the same products, but each begins when all of its rows are there
+    // The products of kRows, but each of two ranks gets half of the columns of B from the other
+    // one.
+    kMovingColumns,
   };
   Kind kind = Kind::kOneWay;
   std::vector<int> ranks;  // of the world
   DType dtype = DType::kF32;
   int64_t size = 0;
-  int64_t width = 0;  // of kRows and kMovingRows
+  int64_t width = 0;  // of kRows and the kinds after it
   bool operator==(const Probe&) const = default;
 };
 
 // The probes send at least this many bytes, and multiples of it.
 inline constexpr int64_t kLeastBytes = 128;
 
-// The K of kRows and kMovingRows.
+// The K of kRows and the kinds after it.
 inline constexpr int64_t kDepth = 512;
+inline constexpr int kPieces = 8;
+
+// Returns true for a plan of transfers alone between two ranks.
+bool IsMessage(const Probe& probe);
+// Returns true for a product of which each of two ranks gets a part of an operand from the other.
+bool Moves(const Probe& probe);
 
 // "4 MiB from rank 0 to rank 1".
 std::string Describe(const Probe& probe);

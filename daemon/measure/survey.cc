@@ -24,9 +24,11 @@ constexpr int64_t kSideStep = 64;
 constexpr size_t kProducts = 3;
 // Products that hide the movement of their rows: their time, the part of it in which the rows move
 // at the links' rate, and their least and largest widths.
-constexpr double kRowsNs = 1.5e6, kMovingShare = 0.5;
+constexpr double kRowsNs = 3e6, kMovingShare = 0.5;
 constexpr int64_t kLeastWidth = 256, kMaxWidth = 8192;
 constexpr int64_t kLeastRows = 16, kMostRows = 1 << 20;
+// The last series, of products whose columns move.
+constexpr size_t kColumnSeries = 2;
 
 // Ranks of each node.
 std::map<int, std::vector<int>> RanksByNode(const Site& site) {
@@ -58,17 +60,22 @@ Survey::Survey(const Site& site) : site_(site) {
   std::vector<int> all;
   for (size_t rank = 0; rank < site.node_of_rank.size(); ++rank)
     all.push_back(static_cast<int>(rank));
-  // All at once, because devices of a host share its caches and memory.
-  Add(Probe::Kind::kCopy, all, DType::kBF16, kFirstBytes);
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    Add(Probe::Kind::kProduct, all, dtype, kFirstSide);
-  // Cores that multiply also move bytes between nodes. GPUs have hardware for it.
+  // GPUs have hardware that moves bytes, and other fixed costs.
   const bool cores = std::all_of(site.kind_of_rank.begin(), site.kind_of_rank.end(),
                                  [](const std::string& kind) { return kind == "cpu"; });
+  // All at once, because devices of a host share its caches and memory.
+  Add(Probe::Kind::kCopy, all, DType::kBF16, cores ? kLeastBytes : kFirstBytes);
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    Add(Probe::Kind::kProduct, all, dtype, cores ? kLeastSide : kFirstSide);
+  // Cores that multiply also move bytes between nodes.
   if (!cores || by_node.size() < 2) return;
   const std::vector<int> pair = {by_node.begin()->second[0], std::next(by_node.begin())->second[0]};
-  for (const Probe::Kind kind : {Probe::Kind::kRows, Probe::Kind::kMovingRows})
-    series_.emplace_back().next = {kind, pair, DType::kBF16};  // sized when its turn comes
+  using Kind = Probe::Kind;
+  Add(Kind::kMessages, pair, DType::kBF16, kPieces * kLeastBytes);
+  // Sized when their turn comes: the first ones, and the last two with rows and columns swapped.
+  for (const Kind kind :
+       {Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kRows, Kind::kMovingColumns})
+    series_.emplace_back().next = {kind, pair, DType::kBF16};
 }
 
 void Survey::AddPair(int from, int to) {
@@ -116,10 +123,15 @@ bool Survey::SizeRows(Probe* probe) const {
 
 void Survey::Advance() {
   ++current_;
-  if (current_ == series_.size() || series_[current_].next.kind != Probe::Kind::kRows) return;
+  if (current_ == series_.size()) return;
   Probe probe = series_[current_].next;
+  if (probe.kind != Probe::Kind::kRows || probe.width > 0) return;
   if (!SizeRows(&probe)) return series_.resize(current_);
   for (size_t i = current_; i < series_.size(); ++i) {
+    if (i == series_.size() - kColumnSeries) {
+      const int64_t columns = std::max(probe.size / kSideStep * kSideStep, kSideStep);
+      probe.size = std::exchange(probe.width, columns);
+    }
     probe.kind = series_[i].next.kind;
     series_[i].next = probe;
   }
@@ -137,8 +149,9 @@ void Survey::Add(const EpochTimes& times, const std::string& path) {
   double took_ns = 0;
   for (const auto& [rank, time_ns] : times) took_ns = std::max(took_ns, time_ns);
   series.timed.emplace_back(size, times);
-  series.next.size = SizeAfter(series, size, took_ns);
-  series.over = series.next.size == 0;
+  const int64_t next_size = SizeAfter(series, size, took_ns);
+  series.over = next_size == 0;
+  if (!series.over) series.next.size = next_size;
   if (series.over) Advance();
 }
 
@@ -149,12 +162,15 @@ void Survey::Fail(const std::string& why) {
 }
 
 int64_t Survey::SizeAfter(const Series& series, int64_t size, double took_ns) const {
-  if (series.next.width > 0) return 0;  // a single size
+  // A single size.
+  if (series.next.width > 0 || series.next.kind == Probe::Kind::kMessages) return 0;
   const int64_t max = MaxSize(series.next);
   if (size >= max || took_ns <= 0) return 0;
   if (IsProduct(series.next)) {
-    if (series.timed.size() >= kProducts) return 0;
-    const double goal_ns = series.timed.size() == 1 ? kMediumProductNs : kLargeProductNs;
+    if (size < kFirstSide) return std::min(kFirstSide, max);
+    const size_t tiny = series.timed.front().first < kFirstSide ? 1 : 0;
+    if (series.timed.size() - tiny >= kProducts) return 0;
+    const double goal_ns = series.timed.size() - tiny == 1 ? kMediumProductNs : kLargeProductNs;
     const double side = static_cast<double>(size) * std::cbrt(goal_ns / took_ns);
     const int64_t steps = static_cast<int64_t>(side / kSideStep);
     const int64_t next = std::min(std::max(steps * kSideStep, size + kSideStep), max);

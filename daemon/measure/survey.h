@@ -23,12 +23,15 @@ struct Site {
   bool operator==(const Site&) const = default;
 };
 
+// The side of a product that takes hardly more than its fixed costs.
+inline constexpr int64_t kLeastSide = 16;
+
 // Times of an epoch of one probe in ns, by world rank.
 using EpochTimes = std::map<int, double>;
 
 // Probes that differ only in their sizes, which grow.
 struct Series {
-  Probe next;
+  Probe next;  // the last one if the series is over
   bool over = false;
   std::vector<std::pair<int64_t, EpochTimes>> timed;  // by size, ascending
   std::string path;                                   // of its bytes between ranks: "tcp"

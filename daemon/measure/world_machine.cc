@@ -24,8 +24,12 @@ constexpr int64_t kLeastCopyBytes = 8 << 20;
 constexpr double kLeastCopyNs = 1e6;
 // A faster copy is mostly the fixed cost of its epoch.
 constexpr double kLeastCacheNs = 20e3;
-// The least figure, also if the cores have time to spare.
-constexpr double kLeastByteNs = 1e-3;
+// The part of a small message's time that is not the cores'.
+constexpr double kLeastLatencyShare = 0.1;
+// The least figures, also if the cores have time to spare.
+constexpr double kLeastByteNs = 1e-3, kLeastMessageNs = 100;
+// A longer fixed cost is another program's time.
+constexpr double kMostFixedNs = 100e3;
 
 using Paths = std::vector<const v1::MeasuredPath*>;
 
@@ -130,7 +134,7 @@ void SetRates(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
   links->set_one_way_gb_per_s(one_way);
   links->set_two_way_gb_per_s(std::clamp(two_way, one_way, 2 * one_way));
   const double latency_us = Mean(fast, &v1::MeasuredPath::latency_us);
-  links->set_latency_us(std::max(latency_us - fixed_us, latency_us / 2));
+  links->set_latency_us(std::max(latency_us - fixed_us, kLeastLatencyShare * latency_us));
   links->clear_pairs();
 }
 
@@ -144,13 +148,29 @@ void SetPairs(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
     pair->set_to_node(path->to_node());
     // A single link must not be faster than the ports, also where noise says so.
     pair->set_one_way_gb_per_s(std::min(path->one_way_gb_per_s(), links->one_way_gb_per_s()));
-    pair->set_latency_us(std::max(path->latency_us() - fixed_us, path->latency_us() / 2));
+    pair->set_latency_us(
+        std::max(path->latency_us() - fixed_us, kLeastLatencyShare * path->latency_us()));
   }
+}
+
+// Bounds the cost of a signal: with a message and a step, it is within half of the time of a small
+// message.
+void SetSignal(const Paths& paths, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  const double preset_us = device.signal_us();
+  if (!paths.empty()) {
+    const double half_us = Mean(paths, &v1::MeasuredPath::latency_us) / 2;
+    device.set_signal_us(
+        std::clamp(half_us - device.message_us() - device.step_us(), 0.0, preset_us));
+  }
+  if (device.signal_us() == preset_us) world->add_preset_fields("device.signal_us");
 }
 
 void SetLinks(const Survey& survey, v1::WorldMachine* world) {
   v1::Machine& machine = *world->mutable_machine();
   const v1::MachineDevice& device = machine.device();
+  SetSignal(Select(*world, [](const auto& path) { return path.from_node() != path.to_node(); }),
+            world);
   // The model adds these to a message's latency.
   const double fixed_us = device.message_us() + device.step_us() + device.signal_us();
   const Site& site = survey.site();
@@ -221,6 +241,7 @@ std::vector<TimedProduct> Growing(const std::vector<TimedProduct>& products) {
 std::vector<TimedProduct> AddProducts(const Series& series, double fixed_ns, Devices* devices) {
   std::vector<TimedProduct> means;
   for (const auto& [side, times] : series.timed) {
+    if (side <= kLeastSide) continue;
     double sum_ns = 0;
     int ranks = 0;
     for (const auto& [rank, time_ns] : times) {
@@ -296,25 +317,64 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) 
   world->add_preset_fields("device.copy_ns_per_byte");
 }
 
+// Returns the time of a kind of product with moving operands, or of kRows, with the rows and
+// columns of `like`; 0 if there is none.
+double NsOf(const Survey& survey, Probe::Kind kind, const Probe& like) {
+  for (const Series& series : survey.series()) {
+    if (series.next.kind != kind || series.timed.empty() || series.next.size != like.size ||
+        series.next.width != like.width)
+      continue;
+    const double time_ns = Slowest(series.timed.back().second);
+    return IsTime(time_ns) ? time_ns : 0;
+  }
+  return 0;
+}
+
+// Returns the probe of a kind; null if it was not timed.
+const Probe* Timed(const Survey& survey, Probe::Kind kind) {
+  for (const Series& series : survey.series())
+    if (series.next.kind == kind && !series.timed.empty()) return &series.next;
+  return nullptr;
+}
+
+// Sets the time of the cores for a message: the time by which several small ones take longer than
+// one. The sender and the receiver work at the same time, each on a message of its own.
+void SetMessages(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  const Probe* const messages = Timed(survey, Probe::Kind::kMessages);
+  if (messages != nullptr && device.message_us() > 0) {
+    const double all_ns = NsOf(survey, Probe::Kind::kMessages, *messages);
+    double one_ns = 0;
+    for (const Series& series : survey.series()) {
+      if (series.next.kind != Probe::Kind::kOneWay || series.next.ranks != messages->ranks)
+        continue;
+      if (!series.timed.empty()) one_ns = Slowest(series.timed.front().second);
+    }
+    const double message_ns = (all_ns - one_ns) / (kPieces - 1) - device.step_us() * 1e3;
+    if (IsTime(all_ns) && IsTime(one_ns) && message_ns < kMostFixedNs) {
+      device.set_message_us(std::max(message_ns, kLeastMessageNs) / 1e3);
+      return;
+    }
+  }
+  world->add_preset_fields("device.message_us");
+}
+
+// The fixed costs of a product in two multiplies, with a message sent and one received.
+double MovingFixedNs(const v1::MachineDevice& device) {
+  return (device.multiply_us() + device.step_us() + 2 * device.message_us()) * 1e3;
+}
+
 // Sets the time that the cores of a device need for a byte that they send or receive: the time by
 // which a product is longer while its rows move, behind which they are hidden.
 void SetMovedBytes(const Survey& survey, v1::WorldMachine* world) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
-  const Series *alone = nullptr, *moving = nullptr;
-  for (const Series& series : survey.series()) {
-    if (series.timed.empty()) continue;
-    if (series.next.kind == Probe::Kind::kRows) alone = &series;
-    if (series.next.kind == Probe::Kind::kMovingRows) moving = &series;
-  }
-  if (alone != nullptr && moving != nullptr && device.send_ns_per_byte() > 0) {
-    const auto& [rows, times] = moving->timed.back();
-    const auto moved = static_cast<double>(rows * kDepth * SizeOf(moving->next.dtype));
-    const double alone_ns = Slowest(alone->timed.back().second), moving_ns = Slowest(times);
-    // One more multiply, a message sent and one received.
-    const double fixed_ns =
-        (device.multiply_us() + device.step_us() + 2 * device.message_us()) * 1e3;
-    const double byte_ns = (moving_ns - alone_ns - fixed_ns) / moved;
-    if (IsTime(alone_ns) && IsTime(moving_ns) && byte_ns < alone_ns / moved) {
+  const Probe* const moving = Timed(survey, Probe::Kind::kMovingRows);
+  if (moving != nullptr && device.send_ns_per_byte() > 0) {
+    const auto moved = static_cast<double>(moving->size * kDepth * SizeOf(moving->dtype));
+    const double alone_ns = NsOf(survey, Probe::Kind::kRows, *moving);
+    const double moving_ns = NsOf(survey, Probe::Kind::kMovingRows, *moving);
+    const double byte_ns = (moving_ns - alone_ns - MovingFixedNs(device)) / moved;
+    if (alone_ns > 0 && moving_ns > 0 && byte_ns < alone_ns / moved) {
       device.set_send_ns_per_byte(std::max(byte_ns, kLeastByteNs));
       device.set_receive_ns_per_byte(std::max(byte_ns, kLeastByteNs));
       return;
@@ -322,6 +382,78 @@ void SetMovedBytes(const Survey& survey, v1::WorldMachine* world) {
   }
   world->add_preset_fields("device.send_ns_per_byte");
   world->add_preset_fields("device.receive_ns_per_byte");
+}
+
+// Sets the time of the cores for a byte of B that has arrived, beyond that of its movement.
+void SetPacking(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  const Probe* const columns = Timed(survey, Probe::Kind::kMovingColumns);
+  if (columns != nullptr && device.pack_ns_per_byte() > 0) {
+    // Half of B arrives at each rank, which sends as much.
+    const auto arrived = static_cast<double>(columns->width / 2 * kDepth * SizeOf(columns->dtype));
+    const double alone_ns = NsOf(survey, Probe::Kind::kRows, *columns);
+    const double moving_ns = NsOf(survey, Probe::Kind::kMovingColumns, *columns);
+    const double moved_ns = arrived * (device.send_ns_per_byte() + device.receive_ns_per_byte()) +
+                            MovingFixedNs(device);
+    const double byte_ns = (moving_ns - alone_ns - moved_ns) / arrived;
+    if (alone_ns > 0 && moving_ns > 0 && byte_ns > 0 && byte_ns < alone_ns / arrived) {
+      device.set_pack_ns_per_byte(byte_ns);
+      return;
+    }
+  }
+  world->add_preset_fields("device.pack_ns_per_byte");
+}
+
+// Sets the bytes that pass a link at once after it was idle, which it is while a product runs: the
+// ones that a product waits less for than the link's rate says.
+void SetBurst(const Survey& survey, v1::WorldMachine* world) {
+  v1::Machine& machine = *world->mutable_machine();
+  const v1::MachineDevice& device = machine.device();
+  const Probe* const whole = Timed(survey, Probe::Kind::kWholeRows);
+  if (whole == nullptr || device.message_us() <= 0) return;
+  const double alone_ns = NsOf(survey, Probe::Kind::kRows, *whole);
+  const double whole_ns = NsOf(survey, Probe::Kind::kWholeRows, *whole);
+  if (alone_ns <= 0 || whole_ns <= 0) return;
+  for (const v1::MeasuredPath& path : world->paths()) {
+    if (path.from_rank() != whole->ranks[0] || path.to_rank() != whole->ranks[1]) continue;
+    const auto bytes = static_cast<double>(whole->size / 2 * kDepth * SizeOf(whole->dtype));
+    const double waited_ns = whole_ns - alone_ns - path.latency_us() * 1e3;
+    const double burst = bytes - waited_ns * path.two_way_gb_per_s() / 2;
+    machine.mutable_between()->set_burst_kb(std::clamp(burst, 0.0, bytes) / 1e3);
+  }
+}
+
+// The mean of all ranks; 0 if there is none.
+double MeanNs(const EpochTimes& times) {
+  double sum_ns = 0;
+  for (const auto& [rank, time_ns] : times) sum_ns += time_ns;
+  const double mean_ns = times.empty() ? 0 : sum_ns / static_cast<double>(times.size());
+  return IsTime(mean_ns) ? mean_ns : 0;
+}
+
+// The fixed costs of steps are those of the smallest copy and of the smallest product, which an
+// epoch has little else to do for.
+void SetFixedCosts(const Survey& survey, v1::WorldMachine* world) {
+  v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
+  double copy_ns = 0, product_ns = 0;
+  for (const Series& series : survey.series()) {
+    if (series.timed.empty()) continue;
+    const auto& [size, times] = series.timed.front();
+    if (series.next.kind == Probe::Kind::kCopy && size <= kLeastBytes) copy_ns = MeanNs(times);
+    const bool tiny = series.next.kind == Probe::Kind::kProduct && size <= kLeastSide;
+    if (tiny && series.next.dtype == DType::kBF16) product_ns = MeanNs(times);
+  }
+  if (copy_ns > 0 && copy_ns < kMostFixedNs) {
+    device.set_step_us(copy_ns / 1e3);
+  } else {
+    world->add_preset_fields("device.step_us");
+  }
+  const double multiply_ns = product_ns - device.step_us() * 1e3;
+  if (multiply_ns > 0 && multiply_ns < kMostFixedNs) {
+    device.set_multiply_us(multiply_ns / 1e3);
+  } else {
+    world->add_preset_fields("device.multiply_us");
+  }
 }
 
 }  // namespace
@@ -340,17 +472,19 @@ v1::WorldMachine MachineOf(const Survey& survey, const v1::Machine& preset) {
   std::vector<v1::MeasuredPath> paths = OneWayPaths(survey);
   AddBothWays(survey, &paths);
   world.mutable_paths()->Add(paths.begin(), paths.end());
-  SetLinks(survey, &world);
+  SetFixedCosts(survey, &world);
   Devices devices;
   SetProducts(survey, &world, &devices);
   SetCopies(survey, &world, &devices);
+  SetMessages(survey, &world);
   SetMovedBytes(survey, &world);
+  SetPacking(survey, &world);
+  SetLinks(survey, &world);
+  SetBurst(survey, &world);
   for (auto& [rank, device] : devices) {
     device.set_rank(rank);
     *world.add_devices() = std::move(device);
   }
-  for (const char* name : {"multiply_us", "step_us", "signal_us", "message_us", "pack_ns_per_byte"})
-    world.add_preset_fields(absl::StrCat("device.", name));
   for (const Series& series : survey.series())
     if (!series.error.empty())
       world.add_errors(absl::StrCat(Describe(series.next), ": ", series.error));

@@ -100,17 +100,18 @@ TEST(Survey, MessagesGrowUntilTheyTakeMillisecondsOrReachTheBound) {
   }
 }
 
-TEST(Survey, ProductsHaveThreeSizesThatGrow) {
+TEST(Survey, ProductsHaveATinySizeAndThreeThatGrow) {
   Survey survey(SiteOf({0, 1}, {0, 0}));
   RunAll(&survey, [](const Probe& p) { return Linear(p, 1, 50); });
   int products = 0;
   for (const Series& series : survey.series()) {
     if (series.next.kind != Kind::kProduct) continue;
     ++products;
-    ASSERT_EQ(series.timed.size(), 3u);
-    EXPECT_EQ(series.timed[0].first, 128);
-    EXPECT_LT(series.timed[0].first, series.timed[1].first);
+    ASSERT_EQ(series.timed.size(), 4u);
+    EXPECT_EQ(series.timed[0].first, kLeastSide);
+    EXPECT_EQ(series.timed[1].first, 128);
     EXPECT_LT(series.timed[1].first, series.timed[2].first);
+    EXPECT_LT(series.timed[2].first, series.timed[3].first);
     EXPECT_EQ(series.timed[0].second.size(), 2u);
   }
   EXPECT_EQ(products, 3);
@@ -130,9 +131,12 @@ TEST(Survey, ProductsHideTheMovementOfTheirRows) {
       }
       if (rows.empty()) continue;
       ++sized;
-      ASSERT_EQ(rows.size(), 2u);
-      EXPECT_EQ(rows[0].kind, Kind::kRows);
-      EXPECT_EQ(rows[1].kind, Kind::kMovingRows);
+      std::vector<Kind> kinds;
+      for (const Probe& probe : rows) kinds.push_back(probe.kind);
+      ASSERT_THAT(kinds, ElementsAre(Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kRows,
+                                     Kind::kMovingColumns));
+      EXPECT_EQ(rows[3].size, rows[0].width);
+      EXPECT_EQ(rows[3].width, std::max<int64_t>(64, rows[0].size / 64 * 64));
       EXPECT_EQ(rows[1].ranks, (std::vector{0, 2}));
       EXPECT_EQ(rows[0].width, rows[1].width);
       // A row is multiplied on both ranks, and half of the rows travel each way.
@@ -147,7 +151,7 @@ TEST(Survey, NoProductIsWideEnoughForAVerySlowLink) {
   Survey survey(SiteOf({0, 1}, {0, 0}));
   RunAll(&survey, [](const Probe& p) { return Linear(p, 0.001, 5000); });
   for (const Series& series : survey.series())
-    EXPECT_TRUE(series.next.kind != Kind::kRows && series.next.kind != Kind::kMovingRows);
+    EXPECT_EQ(series.next.width, 0) << Describe(series.next);
   EXPECT_EQ(survey.done(), survey.count());
 }
 
@@ -177,8 +181,7 @@ TEST(Probe, EveryProbeHasAPlanThatFits) {
       const Layout layout = LayOut(job->problem, planned.workspace_bytes);
       EXPECT_LE(layout.bytes, max_bytes);
       EXPECT_EQ(layout.offset_bytes.size(), job->problem.tensors.size());
-      const bool message = probe.kind == Kind::kOneWay || probe.kind == Kind::kBothWays;
-      EXPECT_EQ(planned.resolved.recipe.transfers_only, message);
+      EXPECT_EQ(planned.resolved.recipe.transfers_only, IsMessage(probe));
     }
   }
 }

@@ -42,6 +42,7 @@ struct KnownWorld {
   double copy_bytes_per_ns = 8;
   double cache_bytes = 0, cached_bytes_per_ns = 40;  // copies of up to cache_bytes
   double byte_ns = 0.25;  // of the cores, for each byte that moves while they multiply
+  double message_ns = 4000, pack_ns = 0.1, burst_bytes = 0;
 
   double TimeOf(const Probe& probe, int rank) const {
     const double size = static_cast<double>(probe.size);
@@ -49,21 +50,33 @@ struct KnownWorld {
       case Kind::kOneWay:
         return signal_ns +
                (size <= kLeastBytes ? 0 : size / bytes_per_ns(probe.ranks[0], probe.ranks[1]));
+      case Kind::kMessages: return signal_ns + (kPieces - 1) * (kStepNs + message_ns);
       case Kind::kBothWays:
         return signal_ns + size / bytes_per_ns(probe.ranks[0], probe.ranks[1]) / both_factor;
       case Kind::kCopy:
-        return 1000 + size / (size > cache_bytes ? copy_bytes_per_ns : cached_bytes_per_ns);
+        return kStepNs + size / (size > cache_bytes ? copy_bytes_per_ns : cached_bytes_per_ns);
       case Kind::kRows: return RowsNs(probe);
-      case Kind::kMovingRows: return RowsNs(probe) + kRowsFixedNs + size * kDepth * 2 * byte_ns;
+      case Kind::kMovingRows: return MovingNs(probe, size);
+      case Kind::kWholeRows:
+        return RowsNs(probe) + signal_ns / 2 +
+               std::max(0.0, size * kDepth - burst_bytes) /
+                   bytes_per_ns(probe.ranks[0], probe.ranks[1]);
+      case Kind::kMovingColumns: {
+        const double columns = static_cast<double>(probe.width);
+        return MovingNs(probe, columns) + columns * kDepth * pack_ns;
+      }
       case Kind::kProduct: break;
     }
-    // The fixed costs of the preset, and every second rank is slower.
-    return 2000 + 2 * size * size * size / flops_per_ns * (rank % 2 == 0 ? 1 : 1.5);
+    // Every second rank is slower.
+    return kMultiplyNs + 2 * size * size * size / flops_per_ns * (rank % 2 == 0 ? 1 : 1.5);
   }
-  // The preset's costs of a multiply and of two messages.
-  static constexpr double kRowsFixedNs = 10'000;
+  static constexpr double kStepNs = 1000, kMultiplyNs = 2000;  // and its step
   double RowsNs(const Probe& probe) const {
     return 2.0 * kDepth * static_cast<double>(probe.size * probe.width) / flops_per_ns;
+  }
+  // Half of the rows or columns arrive in one message, and as many are sent.
+  double MovingNs(const Probe& probe, double count) const {
+    return RowsNs(probe) + kMultiplyNs + 2 * message_ns + count * kDepth * 2 * byte_ns;
   }
 };
 
@@ -97,10 +110,10 @@ TEST(WorldMachine, HasTheRatesOfItsLinks) {
   EXPECT_EQ(machine.paths(0).path(), "a wire");
   EXPECT_DOUBLE_EQ(machine.paths(0).latency_us(), 20);
   // The model adds what a step, a signal and a message cost.
-  const v1::MachineDevice preset = PresetFor("cpu").device();
-  EXPECT_NEAR(between.latency_us(),
-              std::max(20 - preset.step_us() - preset.signal_us() - preset.message_us(), 10.0),
-              0.01);
+  const v1::MachineDevice& device = machine.machine().device();
+  EXPECT_NEAR(between.latency_us() + device.step_us() + device.signal_us() + device.message_us(),
+              20, 0.01);
+  EXPECT_NEAR(between.latency_us(), 10, 0.01);
 }
 
 TEST(WorldMachine, ASharedLinkHasLessInBothDirectionsTogether) {
@@ -200,6 +213,46 @@ TEST(WorldMachine, ProductsWhoseRowsMoveGiveTheCoreTimeOfAByte) {
       EXPECT_THAT(machine.machine().device().receive_ns_per_byte(), DoubleNear(byte_ns, 0.01));
       EXPECT_THAT(PresetFields(machine), Not(Contains("device.send_ns_per_byte")));
     }
+  }
+}
+
+TEST(WorldMachine, MoreMessagesGiveTheCoreTimeOfOne) {
+  for (const double message_ns : {500.0, 5e3, 50e3}) {
+    KnownWorld world;
+    world.message_ns = message_ns;
+    const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+    EXPECT_THAT(machine.machine().device().message_us(), DoubleNear(message_ns / 1e3, 0.1));
+    EXPECT_THAT(PresetFields(machine), Not(Contains("device.message_us")));
+  }
+}
+
+TEST(WorldMachine, ColumnsThatMoveGiveTheTimeOfPacking) {
+  for (const double pack_ns : {0.05, 0.5, 2.0}) {
+    KnownWorld world;
+    world.pack_ns = pack_ns;
+    const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+    EXPECT_THAT(machine.machine().device().pack_ns_per_byte(), DoubleNear(pack_ns, 0.03));
+    EXPECT_THAT(PresetFields(machine), Not(Contains("device.pack_ns_per_byte")));
+  }
+}
+
+TEST(WorldMachine, TheSmallestCopyAndProductGiveTheFixedCosts) {
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), {});
+  const v1::MachineDevice& device = machine.machine().device();
+  EXPECT_THAT(device.step_us(), DoubleNear(1, 0.02));
+  EXPECT_THAT(device.step_us() + device.multiply_us(),
+              DoubleNear(KnownWorld::kMultiplyNs / 1e3, 0.15));
+  EXPECT_THAT(PresetFields(machine), Not(Contains("device.step_us")));
+  EXPECT_THAT(PresetFields(machine), Not(Contains("device.multiply_us")));
+}
+
+TEST(WorldMachine, AProductThatWaitsForItsRowsGivesTheBurstOfALink) {
+  for (const double burst_bytes : {0.0, 100e3, 200e3}) {
+    KnownWorld world;
+    world.bytes_per_ns = [](int, int) { return 0.5; };
+    world.burst_bytes = burst_bytes;
+    EXPECT_THAT(MachineFor(NodesOf({0, 1}), world).machine().between().burst_kb(),
+                DoubleNear(burst_bytes / 1e3, 5));
   }
 }
 
