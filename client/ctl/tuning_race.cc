@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_format.h"
 #include "client/ctl/matmul_figures.h"
 #include "kernels/base/reason.h"
 
@@ -16,28 +17,27 @@ constexpr double kTurnMs = 50;
 constexpr double kFirstEpochs = 8, kMostEpochs = 64, kFewestEpochs = 2;
 // A contender that is slower than the best by more than this factor drops out.
 constexpr double kClearlySlower = 1.1;
-constexpr int kFewestContenders = 2;
-// The spread of runs that are too few to have one.
-constexpr double kUnknownSpread = 0.1;
+constexpr size_t kFewestContenders = 2;
+// Times of plans that are equally fast differ by less than this factor.
+constexpr double kAsFast = 1.03;
 
 double TimeOf(const Contender& contender) {
   return contender.MeasuredMs().value_or(std::numeric_limits<double>::infinity());
 }
 
-// The contenders in the race, the fastest first.
+// The contenders that can run, the fastest first. Also ones that dropped out, because the others
+// may turn out to be as slow.
 std::vector<int> Ranking(const TuningRace& race) {
   std::vector<int> ranking;
   for (int i = 0; i < static_cast<int>(race.contenders.size()); ++i)
-    if (race.contenders[i].races()) ranking.push_back(i);
+    if (race.contenders[i].refused.empty()) ranking.push_back(i);
   std::stable_sort(ranking.begin(), ranking.end(), [&](int x, int y) {
     return TimeOf(race.contenders[x]) < TimeOf(race.contenders[y]);
   });
   return ranking;
 }
 
-double SpreadOfRuns(const Contender& contender) {
-  return SpreadOf(contender.runs_ms).value_or(kUnknownSpread);
-}
+bool IsNoisy(const Contender& contender) { return BusySign(contender.runs_ms, "runs").has_value(); }
 
 }  // namespace
 
@@ -87,21 +87,31 @@ double FirstRoundMs(const TuningRace& race) {
 
 void DropSlow(TuningRace* race) {
   const std::vector<int> ranking = Ranking(*race);
-  for (size_t place = kFewestContenders; place < ranking.size(); ++place) {
+  for (size_t place = 0; place < ranking.size(); ++place) {
     const int index = ranking[place];
-    if (index == race->predicted || index == race->serial) continue;
     Contender& contender = race->contenders[index];
     contender.dropped =
+        place >= kFewestContenders && index != race->predicted && index != race->serial &&
         TimeOf(contender) > TimeOf(race->contenders[ranking.front()]) * kClearlySlower;
   }
 }
 
-int WinnerOf(const TuningRace& race) {
+Outcome OutcomeOf(const TuningRace& race) {
   const Contender& predicted = race.contenders[race.predicted];
   const std::vector<int> ranking = Ranking(race);
-  const int best = ranking.empty() ? race.predicted : ranking.front();
-  const double spread = std::max(SpreadOfRuns(race.contenders[best]), SpreadOfRuns(predicted));
-  return TimeOf(race.contenders[best]) < TimeOf(predicted) * (1 - spread) ? best : race.predicted;
+  Outcome outcome{ranking.empty() ? race.predicted : ranking.front()};
+  const Contender& best = race.contenders[outcome.winner];
+  if (TimeOf(predicted) <= TimeOf(best) * kAsFast) {
+    outcome.winner = race.predicted;
+    return outcome;
+  }
+  const double spread =
+      std::max(SpreadOf(best.runs_ms).value_or(0), SpreadOf(predicted.runs_ms).value_or(0));
+  if ((IsNoisy(best) || IsNoisy(predicted)) && TimeOf(best) > TimeOf(predicted) * (1 - spread)) {
+    outcome.not_stored = absl::StrFormat(
+        "runs differ by %.0f %%; use a larger --budget or a quieter host", 100 * spread);
+  }
+  return outcome;
 }
 
 }  // namespace agmm

@@ -47,13 +47,17 @@ int EpochsOf(const Contender& contender);
 // The predicted time of the first round.
 double FirstRoundMs(const TuningRace& race);
 
-// Drops the contenders whose time is more than 10 % above the best one's. The choice of `auto` and
-// the unfused plan stay, and at least two contenders.
+// Drops the contenders whose time is more than 10 % above the best one's, and takes the others back
+// into the race. The choice of `auto` and the unfused plan stay, and at least two contenders.
 void DropSlow(TuningRace* race);
 
-// Returns the contender whose plan is worth storing: the fastest, or the choice of `auto` unless
-// the fastest beats it by more than the spread of both contenders' runs. The choice of `auto` must
-// have run.
-int WinnerOf(const TuningRace& race);
+struct Outcome {
+  int winner = 0;          // of the contenders
+  std::string not_stored;  // the reason if its plan is not worth storing
+};
+// The winner is the fastest contender in the median, or the choice of `auto` if it is at most 3 %
+// slower. Its plan is not stored if runs differ too much (BusySign) to tell it from the choice of
+// `auto`. The choice of `auto` must have run.
+Outcome OutcomeOf(const TuningRace& race);
 
 }  // namespace agmm

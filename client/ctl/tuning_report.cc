@@ -14,6 +14,7 @@
 #include "client/ctl/table.h"
 #include "kernels/base/units.h"
 #include "kernels/base/utf8.h"
+#include "kernels/predict/tuning.h"
 #include "kernels/schedule/index.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -45,7 +46,7 @@ std::string DTypesText(const DTypes& dtypes) {
   return absl::StrCat(absl::StrJoin(names, ", "), " -> ", result);
 }
 
-const Contender& Winner(const TunedShape& one) { return one.race.contenders[one.winner]; }
+const Contender& Winner(const TunedShape& one) { return one.race.contenders[one.outcome.winner]; }
 const Contender& AutoOf(const TunedShape& one) { return one.race.contenders[one.race.predicted]; }
 
 std::optional<double> SerialMs(const TunedShape& one) {
@@ -54,7 +55,7 @@ std::optional<double> SerialMs(const TunedShape& one) {
 
 std::string PlanOf(const TunedShape& one) {
   return absl::StrCat(OptionsText(ToProto(Winner(one).options)),
-                      one.winner == one.race.predicted ? " (auto)" : "");
+                      one.outcome.winner == one.race.predicted ? " (auto)" : "");
 }
 
 // The options with the name of the algorithm.
@@ -81,15 +82,26 @@ std::string SizesOf(const v1::TunedPlan& plan) {
   return absl::StrCat(plan.m(), "x", plan.n(), plan.k() > 0 ? absl::StrCat("x", plan.k()) : "");
 }
 
+// Returns true if a plan that was tuned on links of the rate `tuned` applies to those of `now`.
+bool ApplyTo(double tuned, double now) {
+  TuningKey of_plan, of_world;
+  of_plan.between_bytes_per_ns = tuned;
+  of_world.between_bytes_per_ns = now;
+  return DifferInShapeAlone(of_plan, of_world);
+}
+
 // The problem and the ranks of a plan, two lines: its spec, dtypes and mesh; its nodes and
 // hardware.
-std::string PlaceOf(const v1::TunedPlan& plan) {
+std::string PlaceOf(const v1::TunedPlan& plan, const LinksNow& now) {
   const int nodes = plan.ranks_per_node_size();
   std::string hardware =
       absl::StrCat("on ", Counted(nodes, "node"), " with ",
                    absl::StrJoin(plan.ranks_per_node(), "+"), " ranks: ", plan.hardware());
   if (plan.between_gb_per_s() > 0)
     absl::StrAppendFormat(&hardware, ", %.3g GB/s between nodes", plan.between_gb_per_s());
+  if (nodes == now.nodes && !ApplyTo(plan.between_gb_per_s(), now.between_gb_per_s))
+    absl::StrAppendFormat(&hardware, "; not used, because it is %.3g GB/s now: tune again",
+                          now.between_gb_per_s);
   return absl::StrCat(Wrap(Printable(absl::StrFormat("%s  %s  mesh %s", plan.spec(),
                                                      DTypesText(plan.dtypes()), plan.mesh()))),
                       "\n", Wrap(Printable(hardware)), "\n");
@@ -98,10 +110,10 @@ std::string PlaceOf(const v1::TunedPlan& plan) {
 using Plans = google::protobuf::RepeatedPtrField<v1::TunedPlan>;
 
 // A table for each problem, mesh and hardware.
-std::string TablesOf(const Plans& plans) {
+std::string TablesOf(const Plans& plans, const LinksNow& now) {
   std::vector<std::pair<std::string, Table>> tables;
   for (const v1::TunedPlan& plan : plans) {
-    const std::string place = PlaceOf(plan);
+    const std::string place = PlaceOf(plan, now);
     auto table = absl::c_find_if(tables, [&](const auto& one) { return one.first == place; });
     if (table == tables.end()) {
       tables.emplace_back(place, Table({Words("shape"), Number("T", "ms"), Number("serial", "ms"),
@@ -120,7 +132,9 @@ std::string TablesOf(const Plans& plans) {
 }  // namespace
 
 std::string TunedLine(const TunedShape& one) {
-  if (!one.skipped.empty()) return absl::StrCat(one.name, ": skipped: ", one.skipped);
+  // The table below the lines has the reason.
+  if (!one.skipped.empty()) return absl::StrCat(one.name, ": skipped");
+  if (!one.is_stored()) return absl::StrCat(one.name, ": not stored: ", one.outcome.not_stored);
   return absl::StrFormat("%s: %s: %s ms, auto %s ms", one.name, PlanOf(one),
                          MillisecondsText(Winner(one).MeasuredMs()),
                          MillisecondsText(AutoOf(one).MeasuredMs()));
@@ -135,9 +149,11 @@ std::string TunedText(const std::vector<TunedShape>& shapes) {
       table.AddRow({one.name, "", "", "", "", "skipped"}, one.skipped);
       continue;
     }
-    table.AddRow({one.name, MillisecondsText(Winner(one).MeasuredMs()),
-                  MillisecondsText(AutoOf(one).MeasuredMs()), MillisecondsText(SerialMs(one)),
-                  MillisecondsText(Winner(one).predicted_ms), PlanOf(one)});
+    table.AddRow(
+        {one.name, MillisecondsText(Winner(one).MeasuredMs()),
+         MillisecondsText(AutoOf(one).MeasuredMs()), MillisecondsText(SerialMs(one)),
+         MillisecondsText(Winner(one).predicted_ms), one.is_stored() ? PlanOf(one) : "not stored"},
+        one.outcome.not_stored);
   }
   const Problem& problem = shapes.front().problem;
   std::vector<v1::DType> dtypes;
@@ -146,15 +162,15 @@ std::string TunedText(const std::vector<TunedShape>& shapes) {
       Wrap(absl::StrFormat("%s  %s  mesh %s", SpecText(problem), DTypesText(dtypes),
                            problem.mesh.ToString())),
       "\n", table.ToString(),
-      Wrap("T is the median of the slowest rank's times with the stored plan. auto is that of the "
+      Wrap("T is the median of the slowest rank's times with the fastest plan. auto is that of the "
            "plan that auto predicts to be the fastest; another one is stored only if it is faster "
-           "by more than the spread of the runs."),
+           "by more than 3 %."),
       "\n");
 }
 
 Json ToJson(const TunedShape& one) {
   const Problem& problem = one.problem;
-  const bool ran = one.skipped.empty();
+  const bool stored = one.is_stored();
   std::vector<std::string> dtypes;
   for (const Tensor& tensor : problem.tensors) dtypes.emplace_back(Name(tensor.dtype));
   Json json = {{"schema", "agmm.tune_result.v1"},
@@ -166,17 +182,18 @@ Json ToJson(const TunedShape& one) {
                {"dtypes", dtypes},
                {"mesh", problem.mesh.ToString()},
                {"ranks", problem.mesh.ranks},
-               {"skipped", NullIfEmpty(one.skipped)}};
-  Json plan = RecipeJson(ran ? Winner(one).options : PlanOptions());
-  plan.update({{"time_ms", ran ? Json(Winner(one).MeasuredMs()) : Json(nullptr)},
-               {"spread", ran ? Json(SpreadOf(Winner(one).runs_ms)) : Json(nullptr)},
-               {"predicted_ms", ran ? Json(Winner(one).predicted_ms) : Json(nullptr)},
-               {"auto_ms", ran ? Json(AutoOf(one).MeasuredMs()) : Json(nullptr)},
-               {"serial_ms", ran ? Json(SerialMs(one)) : Json(nullptr)},
-               {"is_auto", ran ? Json(one.winner == one.race.predicted) : Json(nullptr)},
+               {"skipped", NullIfEmpty(one.skipped)},
+               {"not_stored", NullIfEmpty(one.outcome.not_stored)}};
+  Json plan = RecipeJson(stored ? Winner(one).options : PlanOptions());
+  plan.update({{"time_ms", stored ? Json(Winner(one).MeasuredMs()) : Json(nullptr)},
+               {"spread", stored ? Json(SpreadOf(Winner(one).runs_ms)) : Json(nullptr)},
+               {"predicted_ms", stored ? Json(Winner(one).predicted_ms) : Json(nullptr)},
+               {"auto_ms", stored ? Json(AutoOf(one).MeasuredMs()) : Json(nullptr)},
+               {"serial_ms", stored ? Json(SerialMs(one)) : Json(nullptr)},
+               {"is_auto", stored ? Json(one.outcome.winner == one.race.predicted) : Json(nullptr)},
                {"hardware", NullIfEmpty(one.stored.hardware())},
                {"date", NullIfEmpty(one.stored.date())}});
-  if (!ran) {
+  if (!stored) {
     for (auto& item : plan.items()) item.value() = nullptr;
   }
   json.update(plan);
@@ -186,11 +203,11 @@ Json ToJson(const TunedShape& one) {
   return json;
 }
 
-std::string TuningStatusText(const v1::TuningStatus& status) {
+std::string TuningStatusText(const v1::TuningStatus& status, const LinksNow& now) {
   std::vector<std::string> parts;
-  if (!status.plans().empty()) parts.push_back(TablesOf(status.plans()));
+  if (!status.plans().empty()) parts.push_back(TablesOf(status.plans(), now));
   if (!status.shipped().empty())
-    parts.push_back(absl::StrCat("shipped with the program:\n\n", TablesOf(status.shipped())));
+    parts.push_back(absl::StrCat("shipped with the program:\n\n", TablesOf(status.shipped(), now)));
   if (parts.empty()) parts.push_back("no tuned plans; `agmmctl tune` measures some\n");
   parts.push_back(absl::StrCat(
       Wrap(status.file().empty() ? "the plans are kept until the daemon of node 0 ends"

@@ -78,19 +78,17 @@ class TuningRun {
     AGMM_RETURN_IF_ERROR(FindCandidates(site));
     AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
     budget_ = Deadline::After(request_.budget);
-    std::string skipped;
     bool any = false;
     for (size_t i = 0; i < shapes_.size(); ++i) {
       case_ = absl::StrFormat("%d of %d  %s", i + 1, shapes_.size(), shapes_[i].name);
       share_ = Deadline::After(budget_.Left() / static_cast<int64_t>(shapes_.size() - i));
       AGMM_RETURN_IF_ERROR(TuneShape(&shapes_[i]));
       any |= shapes_[i].skipped.empty();
-      if (skipped.empty()) skipped = shapes_[i].skipped;
       line_.Print([&] { on_done_(shapes_[i], line_.IsShown()); });
     }
     if (any) return absl::OkStatus();
-    return absl::ResourceExhaustedError(
-        absl::StrCat("no shape fits; choose smaller ones or a larger --scale (", skipped, ")"));
+    // The result of each shape has the reason.
+    return absl::ResourceExhaustedError("no shape fits; choose smaller ones or a larger --scale");
   }
 
  private:
@@ -143,7 +141,7 @@ class TuningRun {
     if (DoesNotFit(status)) one->skipped = std::string(status.message());
     AGMM_RETURN_IF_ERROR(DoesNotFit(status) ? absl::OkStatus() : status);
     AGMM_RETURN_IF_ERROR(product.Delete());
-    return one->skipped.empty() ? Store(site, one) : absl::OkStatus();
+    return one->is_stored() ? Store(site, one) : absl::OkStatus();
   }
 
   // Refuses the contenders whose workspaces do not fit beside the tensors.
@@ -172,7 +170,7 @@ class TuningRun {
       if (!in_time) break;
       DropSlow(&one->race);
     }
-    one->winner = WinnerOf(one->race);
+    one->outcome = OutcomeOf(one->race);
     return absl::OkStatus();
   }
 
@@ -221,7 +219,7 @@ class TuningRun {
   }
 
   absl::Status Store(const Site& site, TunedShape* one) {
-    const Contender& winner = one->race.contenders[one->winner];
+    const Contender& winner = one->race.contenders[one->outcome.winner];
     TunedPlan plan;
     plan.key = TuningKeyOf(one->problem, site.topology, machine_, /*hardware=*/"");
     plan.options = winner.options;

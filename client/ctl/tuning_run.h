@@ -31,13 +31,15 @@ struct TunedShape {
   std::string name, spec;
   Problem problem;
   TuningRace race;
-  int winner = 0;        // of the race's contenders
+  Outcome outcome;       // of the race
   v1::TunedPlan stored;  // as the sequencer keeps it
-  std::string skipped;   // the reason if it was not measured; nothing is stored then
+  std::string skipped;   // the reason if it was not measured
+
+  bool is_stored() const { return skipped.empty() && outcome.not_stored.empty(); }
 };
 
-// Receives a shape once its plan is stored, or it is skipped. `shown`: a line on the terminal shows
-// the progress.
+// Receives a shape once its plan is stored, or it is known why none is. `shown`: a line on the
+// terminal shows the progress.
 using OnTuned = std::function<void(const TunedShape& one, bool shown)>;
 
 // Measures the plans of each shape in turn and stores the best ones in the world, each shape's as

@@ -51,8 +51,10 @@ absl::Status RunTopo(const TopoFlags& flags, const Options& options, Connection*
   AGMM_ASSIGN_OR_RETURN(const v1::MachineStatus status, flags.measure
                                                             ? AwaitMeasurement(connection, timeout)
                                                             : connection->GetMachine());
-  if (!flags.save.empty())
+  if (!flags.save.empty()) {
     AGMM_RETURN_IF_ERROR(SaveMachine(status.world(), connection, flags.save));
+    SayWritten(options, flags.save, "the machine; `agmmctl simulate --machine` reads it");
+  }
   PrintResult(options, ToJson(status), TopoText(status, absl::Now()), flags.save);
   return absl::OkStatus();
 }

@@ -14,12 +14,16 @@
 #include "client/ctl/arguments.h"
 #include "client/ctl/bench_shapes.h"
 #include "client/ctl/interrupt.h"
+#include "client/ctl/ready_world.h"
 #include "client/ctl/tuning_report.h"
 #include "client/ctl/tuning_run.h"
 #include "client/ctl/verbs.h"
 #include "client/npy/output_file.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
+#include "kernels/predict/tuning.h"
 #include "kernels/schedule/spec.h"
+#include "proto/convert/machine_messages.h"
 #include "proto/convert/tuning_messages.h"
 #include "proto/convert/tuning_text.h"
 
@@ -36,12 +40,19 @@ struct TuneFlags {
   std::string dtype = "bf16", mesh, budget = "60s", timeout = "60s", save;
 };
 
+// A shape in the place of SPEC is one of the default spec. A spec has no equals sign.
+TuneFlags WithSpec(TuneFlags flags) {
+  if (!absl::StrContains(flags.spec, '=')) return flags;
+  flags.shapes.insert(flags.shapes.begin(), std::exchange(flags.spec, kDefaultSpec));
+  return flags;
+}
+
 absl::StatusOr<TuneRequest> Check(const TuneFlags& flags) {
   TuneRequest request;
   if (flags.shapes.empty() && !flags.suite) {
     return absl::InvalidArgumentError(
-        "no shape is given; write tune SPEC SHAPE, such as tune 'A[M_x, K] * B[K, N_x] -> C[M, "
-        "N_x]' M=8192,N=4096,K=4096, or tune --suite");
+        "no shape is given; write tune SHAPE or tune SPEC SHAPE, such as tune "
+        "M=8192,N=4096,K=4096, or tune --suite");
   }
   if (flags.suite && !absl::StrContains(flags.spec, '*')) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -81,19 +92,28 @@ absl::StatusOr<std::unique_ptr<OutputFile>> OpenTable(const std::string& path) {
   return OutputFile::Create(path);
 }
 
+absl::StatusOr<LinksNow> LinksOf(Connection* connection) {
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection->GetStatus());
+  AGMM_ASSIGN_OR_RETURN(const v1::MachineStatus measured, connection->GetMachine());
+  AGMM_ASSIGN_OR_RETURN(const Machine machine, FromProto(measured.world().machine()));
+  return LinksNow{status.nodes_size(), MeasuredBetween(TopologyOfWorld(status), machine)};
+}
+
 absl::Status ListPlans(const TuneFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const v1::TuningStatus status, connection->GetTuning());
+  AGMM_ASSIGN_OR_RETURN(const LinksNow links, LinksOf(connection));
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OpenTable(flags.save));
   if (file != nullptr) {
     AGMM_RETURN_IF_ERROR(WriteTable({status.plans().begin(), status.plans().end()}, file.get()));
+    SayWritten(options, flags.save, Counted(status.plans_size(), "plan"));
   }
-  PrintResult(options, ToJson(status), TuningStatusText(status), flags.save);
+  PrintResult(options, ToJson(status), TuningStatusText(status, links), flags.save);
   return absl::OkStatus();
 }
 
 absl::Status RunTune(const TuneFlags& flags, const Options& options, Connection* connection) {
   if (flags.list) return ListPlans(flags, options, connection);
-  AGMM_ASSIGN_OR_RETURN(const TuneRequest request, Check(flags));
+  AGMM_ASSIGN_OR_RETURN(const TuneRequest request, Check(WithSpec(flags)));
   // A file that cannot be written is refused before the measurements.
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OpenTable(flags.save));
   const Interrupt interrupt(connection);
@@ -113,8 +133,11 @@ absl::Status RunTune(const TuneFlags& flags, const Options& options, Connection*
   if (!options.json) out << TunedText(shapes);
   std::vector<v1::TunedPlan> stored;
   for (const TunedShape& one : shapes)
-    if (one.skipped.empty()) stored.push_back(one.stored);
-  if (file != nullptr && !stored.empty()) AGMM_RETURN_IF_ERROR(WriteTable(stored, file.get()));
+    if (one.is_stored()) stored.push_back(one.stored);
+  if (file != nullptr && !stored.empty()) {
+    AGMM_RETURN_IF_ERROR(WriteTable(stored, file.get()));
+    SayWritten(options, flags.save, Counted(static_cast<int64_t>(stored.size()), "plan"));
+  }
   return outcome;
 }
 
@@ -124,7 +147,10 @@ void AddTune(CLI::App* app, Command* command) {
   auto flags = std::make_shared<TuneFlags>();
   CLI::App* verb =
       app->add_subcommand("tune", "Measure plans, and keep the fastest ones for later jobs");
-  CLI::Option* spec = verb->add_option("SPEC", flags->spec, kAnySpecHelp)->capture_default_str();
+  CLI::Option* spec =
+      verb->add_option("SPEC", flags->spec,
+                       absl::StrCat(kAnySpecHelp, ". It may be left out before the shapes"))
+          ->capture_default_str();
   CLI::Option* shapes = verb->add_option(
       "SHAPE", flags->shapes, "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096");
   CLI::Option* suite = verb->add_flag("--suite", flags->suite,

@@ -74,4 +74,11 @@ inline void PrintResult(const Options& options, const Json& json, const std::str
       << (options.json ? JsonLine(json) : Printable(text));
 }
 
+// Says on stderr that a command has written `what` to its --save file. Not with JSON, because then
+// stderr is for errors only.
+inline void SayWritten(const Options& options, const std::string& file, const std::string& what) {
+  if (!options.json && !IsStandardOutput(file))
+    std::cerr << Printable(file) << ": " << what << "\n";
+}
+
 }  // namespace agmm

@@ -43,6 +43,16 @@ class Ctl : public ::testing::Test {
     EXPECT_FALSE(json.is_discarded()) << out;
     return json;
   }
+  // Runs `tune` until it stores a plan of each shape. On a busy host, runs may differ too much.
+  std::string Stored(const std::vector<std::string>& tune) {
+    for (int attempt = 0; attempt < 20; ++attempt) {
+      const Ran ran = Run(tune);
+      EXPECT_EQ(ran.exit_code, 0) << ran.err;
+      if (!absl::StrContains(ran.out, "runs differ by")) return ran.out;
+    }
+    ADD_FAILURE() << "no plan is stored; the host is busy";
+    return "";
+  }
   void ExpectNothingIsLeft() {
     const nlohmann::json list = OkJson({"tensor", "list"});
     EXPECT_EQ(list["tensors"].size(), 0u) << list;

@@ -30,7 +30,7 @@ class SavedMachine : public Ctl {
 
   void Save() {
     Ok({"topo", "--measure"});
-    Ok({"topo", "--save", file_});
+    OkJson({"topo", "--save", file_});
   }
   // Returns the job's plan as its daemons chose it.
   json Chosen(const Question& question) {
@@ -114,8 +114,8 @@ TEST_F(SavedMachine, WithTheTuningTableReproducesTheTunedChoice) {
   Save();
   const Question& question = Questions().front();
   const std::string table = world_.Path("table.txtpb");
-  Ok({"tune", question.spec, question.shape, "--mesh", question.mesh, "--dtype", "f32", "--rounds",
-      "1", "--save", table});
+  Stored({"tune", question.spec, question.shape, "--mesh", question.mesh, "--dtype", "f32",
+          "--rounds", "1", "--save", table});
   const json job = Chosen(question);
   EXPECT_THAT(job["explanation"].get<std::string>(), StartsWith("tuned"));
   ExpectTaken(Simulated(question, {"--tuning", table}), job);
@@ -127,7 +127,7 @@ TEST_F(SavedMachine, WithTheTuningTableReproducesTheTunedChoice) {
 }
 
 TEST_F(SavedMachine, HasTheDevicesOfTheWorld) {
-  Ok({"topo", "--save", file_});
+  OkJson({"topo", "--save", file_});
   const std::string text = ReadFile(file_);
   EXPECT_THAT(text, HasSubstr("devices_per_node: 2\n"));
   EXPECT_THAT(text, HasSubstr("heap_bytes: 33554432\n"));

@@ -48,7 +48,7 @@ class CtlTune : public Ctl {
 };
 
 TEST_F(CtlTune, LaterJobsRunTheStoredPlan) {
-  const Json tuned = OkJson(Tuning());
+  const Json tuned = Json::parse(Stored(Tuning({"--json"})));
   EXPECT_EQ(tuned["schema"], "agmm.tune_result.v1");
   EXPECT_TRUE(tuned["skipped"].is_null());
   EXPECT_EQ(tuned["dtypes"], Json({"f32", "f32", "f32"}));
@@ -77,7 +77,7 @@ TEST_F(CtlTune, TheTableIsShownAndSavedAsText) {
   // The program brings plans of other products.
   EXPECT_THAT(Ok({"tune", "--list"}), Not(HasSubstr("192x64x80")));
   const std::string saved = world_.Path("saved.txtpb"), listed = world_.Path("listed.txtpb");
-  const std::string text = Ok(Tuning({"M=192,N=64,K=80", "--save", saved}));
+  const std::string text = Stored(Tuning({"M=192,N=64,K=80", "--save", saved}));
   EXPECT_THAT(text, StartsWith("96x64x80: "));
   EXPECT_THAT(text, HasSubstr("\n192x64x80: "));
   EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", kSpec, "  f32  mesh x=4\n")));
@@ -91,15 +91,22 @@ TEST_F(CtlTune, TheTableIsShownAndSavedAsText) {
   EXPECT_NE(table.plans(0).options().algorithm(), "auto");
   EXPECT_GT(table.plans(0).options().chunk_count(), 0);
 
-  const std::string list = Ok({"tune", "--list", "--save", listed});
-  EXPECT_THAT(list, HasSubstr("192x64x80"));
+  const Ran list = Run({"tune", "--list", "--save", listed});
+  EXPECT_THAT(list.out, HasSubstr("192x64x80"));
+  EXPECT_EQ(list.err, absl::StrCat(listed, ": 2 plans\n"));
   EXPECT_EQ(ReadFile(listed), ReadFile(saved));
   EXPECT_EQ(Plans().size(), 2u);
 }
 
+TEST_F(CtlTune, AShapeWithoutASpecIsOneOfTheDefaultSpec) {
+  const Json tuned = OkJson({"tune", "M=96,N=64,K=80", "--dtype", "f32", "--rounds", "1"});
+  EXPECT_EQ(tuned["spec"], kSpec);
+  EXPECT_EQ(tuned["name"], "96x64x80");
+}
+
 TEST_F(CtlTune, CollectivesAndOpenSumsAreTuned) {
   const std::string out =
-      Ok({"tune", "A[M, K]{U_x} -> B[M_x, K]", "M=64,K=32", "--rounds", "1", "--json"});
+      Stored({"tune", "A[M, K]{U_x} -> B[M_x, K]", "M=64,K=32", "--rounds", "1", "--json"});
   const Json tuned = Json::parse(out);
   EXPECT_TRUE(tuned["skipped"].is_null()) << tuned;
   EXPECT_EQ(tuned["m"], 64);
@@ -126,11 +133,15 @@ TEST_F(CtlTune, TheSuiteHasSumsUnlessAnotherSpecIsGiven) {
 }
 
 TEST_F(CtlTune, AShapeThatDoesNotFitIsSkippedAndTheOthersAreNot) {
-  const std::string text = Ok({"tune", kSpec, "M=100000,N=1000,K=1000", "M=96,N=64,K=80",
-                               "--rounds", "1", "--budget", "10m"});
-  EXPECT_THAT(text, HasSubstr("100000x1000x1000: skipped: no plan of "));
+  const std::string text = Stored({"tune", kSpec, "M=100000,N=1000,K=1000", "M=96,N=64,K=80",
+                                   "--rounds", "1", "--budget", "10m"});
+  EXPECT_THAT(text, HasSubstr("100000x1000x1000: skipped\n"));
   EXPECT_EQ(Plans().size(), 1u);
-  ExpectError({"tune", kSpec, "M=100000,N=1000,K=1000", "--budget", "10m"}, 8, "no shape fits");
+  const Ran none = Run({"tune", kSpec, "M=100000,N=1000,K=1000", "--budget", "10m"});
+  EXPECT_EQ(none.exit_code, 8);
+  EXPECT_THAT(none.err, HasSubstr("no shape fits"));
+  const std::vector<std::string> around = absl::StrSplit(none.out + none.err, "no plan of ");
+  EXPECT_EQ(around.size(), 2u) << "one reason:\n" << none.out << none.err;
 }
 
 TEST_F(CtlTune, MistakesAreReportedBeforeAnythingRuns) {
@@ -150,7 +161,8 @@ TEST_F(CtlTune, MistakesAreReportedBeforeAnythingRuns) {
   for (const auto& [spec, shape, what] : {std::tuple(kSpec, "8x8x8", "expected M=, N= or K="),
                                           {kSpec, "M=8,N=8", "K="},
                                           {"A[M_x, K] * B[K, N_y]", "M=8,N=8,K=8", "spec"},
-                                          {"M=8,N=8,K=8", "M=8,N=8,K=8", "spec"}}) {
+                                          {"M=8,N=8,K=8", "M=8,N=8", "K="},
+                                          {"M=8,N=8", "M=8,N=8,K=8", "K="}}) {
     const Ran ran = Run({"tune", spec, shape});
     EXPECT_EQ(ran.exit_code, 2) << ran.err;
     EXPECT_THAT(ran.err, HasSubstr(what));
@@ -167,7 +179,7 @@ TEST_F(CtlTune, CtrlCKeepsTheShapesThatAreFinished) {
   ASSERT_TRUE(Prints(tune.get(), "64x64x64: ")) << "it is at the second product";
   tune->Signal(SIGINT);
   EXPECT_EQ(tune->Wait(kPatience), 130);
-  EXPECT_THAT(tune->err(), StartsWith("agmmctl: "));
+  EXPECT_THAT(tune->err(), StartsWith(absl::StrCat(saved, ": 1 plan\nagmmctl: ")));
   EXPECT_EQ(Plans().size(), 1u);
   EXPECT_EQ(TableIn(saved).plans_size(), 1);
   AwaitNoTensors();
