@@ -30,9 +30,10 @@ std::string SourceText(const v1::WorldMachine& world, absl::Time now) {
     return absl::StrFormat("preset %s; `agmmctl topo --measure` measures the world",
                            world.preset());
   const absl::Time time = FromProto(world.measure_time());
-  return absl::StrFormat("measured %s, %s ago",
-                         absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::LocalTimeZone()),
-                         absl::FormatDuration(absl::Trunc(now - time, absl::Seconds(1))));
+  const absl::Duration age = absl::Trunc(now - time, absl::Seconds(1));
+  return absl::StrFormat(
+      "measured %s, %s", absl::FormatTime("%Y-%m-%d %H:%M:%S", time, absl::LocalTimeZone()),
+      age <= absl::ZeroDuration() ? "just now" : absl::StrCat(absl::FormatDuration(age), " ago"));
 }
 
 // The rates that a world without measurements has.
@@ -83,7 +84,7 @@ void AddRates(const std::string& rank, const Gemms& gemms, double copy_gb_per_s,
 
 std::string DeviceTable(const v1::WorldMachine& world) {
   Table table({Words("rank"), Words("dtype"), Number("copy", "GB/s"),
-               WrappedWords("GFLOP of a product: GFLOP/s")});
+               WrappedWords("rate in GFLOP/s, by GFLOP of the product")});
   for (const v1::MeasuredDevice& device : world.devices())
     AddRates(absl::StrCat(device.rank()), device.gemm(), device.copy_gb_per_s(), &table);
   if (world.devices().empty()) {
@@ -106,17 +107,19 @@ std::string TopoText(const v1::MachineStatus& status, absl::Time now) {
   absl::StrAppend(&text, "\n", PathTable(status), "\n", DeviceTable(world));
   if (world.has_measure_time() && !world.preset_fields().empty()) {
     absl::StrAppend(&text, "\n",
-                    Wrap(absl::StrFormat("from preset %s: %s", world.preset(),
+                    Wrap(absl::StrFormat("not measured, from the preset %s: %s", world.preset(),
                                          absl::StrJoin(world.preset_fields(), ", "))),
                     "\n");
   }
   return text;
 }
 
-std::string MeasuringText(const v1::MachineStatus& status) {
-  std::string text = status.state() == v1::MachineStatus::STATE_MEASURING
-                         ? "measuring"
-                         : absl::StrCat("a measurement waits for ", status.waits_for());
+std::string MeasuringText(const v1::MachineStatus& status, const std::string& incomplete) {
+  std::string text = "measuring";
+  if (status.state() != v1::MachineStatus::STATE_MEASURING) {
+    text = incomplete.empty() ? absl::StrCat("the measurement waits for ", status.waits_for())
+                              : absl::StrCat("the measurement waits: ", incomplete);
+  }
   if (status.probe_count() > 0)
     absl::StrAppendFormat(&text, ": %d of %d figures", status.probes_done(), status.probe_count());
   return text;

@@ -12,7 +12,8 @@ namespace agmm {
 // from which the age of the measurement counts.
 std::string TopoText(const v1::MachineStatus& status, absl::Time now);
 
-// The line of a measurement that is due: "measuring: 3 of 14 probes", or what it waits for.
-std::string MeasuringText(const v1::MachineStatus& status);
+// The line of a measurement that is due: "measuring: 3 of 14 figures", or what it waits for.
+// `incomplete`: the reason why the world is not complete, which then takes the place of that.
+std::string MeasuringText(const v1::MachineStatus& status, const std::string& incomplete = "");
 
 }  // namespace agmm

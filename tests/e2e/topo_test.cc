@@ -1,4 +1,6 @@
 // A world measures itself, keeps the result, and makes way for jobs.
+#include <signal.h>
+
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -156,7 +158,8 @@ TEST_F(MachineFiles, ChangedHardwareIsMeasuredAgain) {
 TEST_F(Topo, ASavedMachineIsTextOfAMachine) {
   Ok({"topo", "--measure"});
   const std::string path = world_.Path("machine.textproto");
-  Ok({"topo", "--save", path});
+  EXPECT_EQ(Run({"topo", "--save", path}).err,
+            absl::StrCat(path, ": the machine; `agmmctl simulate --machine` reads it\n"));
   EXPECT_THAT(ReadFile(path), HasSubstr("name: \"test\""));
   EXPECT_THAT(ReadFile(path), HasSubstr("version: 1"));
   EXPECT_EQ(Run({"topo", "--save", "-"}).out, ReadFile(path));
@@ -189,6 +192,22 @@ TEST_F(Topo, JobsAreExactWhileTheWorldIsMeasured) {
     EXPECT_TRUE(SameBits(Get("Y"), product));
   }
   EXPECT_GT(MetricOf(world_.Status(0), "measure_probes_dropped_total"), 0);
+}
+
+TEST_F(TopoOnRequest, AMeasurementWithoutANodeNamesItAndGoesOnAfterCtrlC) {
+  world_.Kill(1);
+  ASSERT_TRUE(Eventually([&] { return !OkJson({"status"})["ready"].get<bool>(); }));
+  const auto waits = world_.StartCtl(0, {"topo", "--measure"});
+  // The client has its answer once others see that the measurement is due.
+  ASSERT_TRUE(Eventually([&] { return OkJson({"topo"})["state"] == "waiting"; }));
+  const Ran late = Run({"topo", "--measure", "--timeout", "1s"});
+  EXPECT_EQ(late.exit_code, 6) << late.err;
+  EXPECT_THAT(late.err, HasSubstr("no result after 1s: the measurement waits: the world is not "
+                                  "complete: waiting for n1"));
+  EXPECT_THAT(late.err, HasSubstr("; the measurement goes on, and `agmmctl topo` shows"));
+  waits->Signal(SIGINT);
+  EXPECT_EQ(waits->Wait(kPatience), 130);
+  EXPECT_THAT(waits->err(), HasSubstr("cancelled; the measurement goes on, and"));
 }
 
 class TopoOfTwoDevices : public Topo {
