@@ -1,14 +1,13 @@
 #include "client/ctl/machine_flags.h"
 
-#include <cstddef>
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/read_file.h"
+#include "client/ctl/text_file.h"
 #include "kernels/base/status.h"
-#include "kernels/base/units.h"
 #include "proto/convert/machine_text.h"
 
 namespace agmm {
@@ -16,7 +15,7 @@ namespace {
 
 // A measured world of 512 nodes has a rate for each of its pairs, and a pair takes less than 100
 // bytes.
-constexpr size_t kMaxMachineBytes = 32 << 20;
+constexpr int64_t kMaxMachineBytes = 32 << 20;
 
 }  // namespace
 
@@ -26,7 +25,8 @@ void AddMachineFlags(CLI::App* verb, MachineFlags* flags) {
                        absl::StrCat("A machine by name: ", absl::StrJoin(PresetNames(), ", "),
                                     " (default: cpu-tcp)"));
   verb->add_option("--machine", flags->file,
-                   "A file with a machine as text protobuf (proto/agmm/v1/machine.proto)")
+                   "A file with a machine as text protobuf (proto/agmm/v1/machine.proto), as topo "
+                   "--save writes it; - is standard input")
       ->excludes(preset);
   verb->add_option("--physical", flags->torus.physical,
                    "Axes of the torus and their sizes, such as a=4,b=4,c=4 (default: those of the "
@@ -41,14 +41,14 @@ void AddMachineFlags(CLI::App* verb, MachineFlags* flags) {
 
 absl::StatusOr<Machine> MachineOf(const MachineFlags& flags, const std::string& otherwise) {
   if (flags.file.empty()) return Preset(flags.preset.empty() ? otherwise : flags.preset);
-  AGMM_ASSIGN_OR_RETURN(const FileContents read,
-                        ReadFileUpTo(flags.file, kMaxMachineBytes + 1, flags.file));
-  if (read.bytes.size() > kMaxMachineBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s has more than %s, the most for a machine; give another file to --machine", flags.file,
-        FormatBytes(kMaxMachineBytes)));
+  AGMM_ASSIGN_OR_RETURN(const std::string text,
+                        ReadTextFile(flags.file, kMaxMachineBytes, "--machine"));
+  if (text.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        flags.file == "-" ? "standard input" : flags.file,
+        " is empty; give a machine to --machine, as `agmmctl topo --save FILE` writes it"));
   }
-  return MachineFromText(read.bytes, flags.file);
+  return MachineFromText(text, flags.file);
 }
 
 absl::StatusOr<Platform> PlatformOf(const MachineFlags& flags, const ProblemFlags& problem,

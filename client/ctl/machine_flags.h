@@ -18,6 +18,11 @@ struct MachineFlags {
 // Adds --preset, --machine, --physical, --wrap and --map.
 void AddMachineFlags(CLI::App* verb, MachineFlags* flags);
 
+// Returns true if --preset or --machine is given.
+inline bool IsNamed(const MachineFlags& flags) {
+  return !flags.preset.empty() || !flags.file.empty();
+}
+
 // Returns the machine of --machine or --preset, or else that of the preset `otherwise`. Errors:
 // INVALID_ARGUMENT, and those of reading the file.
 absl::StatusOr<Machine> MachineOf(const MachineFlags& flags,

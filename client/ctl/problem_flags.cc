@@ -1,6 +1,9 @@
 #include "client/ctl/problem_flags.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "client/ctl/arguments.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -35,8 +38,14 @@ absl::StatusOr<Problem> ProblemOf(const ProblemFlags& flags) {
 absl::StatusOr<Topology> TopologyOf(const ProblemFlags& flags, const Mesh& mesh,
                                     int devices_per_node) {
   const int ranks = mesh.size();
-  if (flags.nodes || flags.devices_per_node != 0 || devices_per_node == 0) {
-    const int given = flags.devices_per_node;
+  for (const auto& [flag, count] :
+       {std::pair{"--nodes", flags.nodes}, {"--devices-per-node", flags.devices_per_node}}) {
+    if (!count || (*count >= 1 && *count <= kMaxRanks)) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("%s is %d; it must be from 1 to %d", flag, *count, kMaxRanks));
+  }
+  if (flags.nodes || flags.devices_per_node) {
+    const int given = flags.devices_per_node.value_or(0);
     const int needed = given > 0 ? static_cast<int>(CeilDiv(ranks, given)) : 1;
     return UniformTopology(ranks, flags.nodes.value_or(needed), given);
   }

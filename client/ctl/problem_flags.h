@@ -13,8 +13,7 @@ namespace agmm {
 
 struct ProblemFlags {
   std::string spec = kDefaultSpec, shape, dtype = "bf16", mesh;
-  std::optional<int> nodes;
-  int devices_per_node = 0;  // 0: not given
+  std::optional<int> nodes, devices_per_node;
   PlanOptions options;
 };
 
@@ -26,8 +25,8 @@ void AddProblemFlags(CLI::App* verb, const std::string& all_devices, ProblemFlag
 absl::StatusOr<Problem> ProblemOf(const ProblemFlags& flags);
 
 // Returns the nodes of the ranks of `mesh`. Without --nodes, there are as many as the ranks need
-// with --devices-per-node devices each, or else with `devices_per_node`; 0: one node.
+// with --devices-per-node devices each, or else with `devices_per_node`.
 absl::StatusOr<Topology> TopologyOf(const ProblemFlags& flags, const Mesh& mesh,
-                                    int devices_per_node = 0);
+                                    int devices_per_node);
 
 }  // namespace agmm

@@ -8,9 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "kernels/base/read_file.h"
+#include "client/ctl/text_file.h"
 #include "kernels/base/status.h"
-#include "kernels/base/units.h"
 #include "proto/convert/tuning_text.h"
 
 namespace agmm {
@@ -49,14 +48,9 @@ void AddTuningFlags(CLI::App* verb, TuningFlags* flags) {
 
 absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags) {
   if (flags.file.empty()) return std::nullopt;
-  AGMM_ASSIGN_OR_RETURN(const FileContents read,
-                        ReadFileUpTo(flags.file, kMaxTuningBytes + 1, flags.file));
-  if (static_cast<int64_t>(read.bytes.size()) > kMaxTuningBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s has more than %s, the most for a table; give another file to --tuning",
-                        flags.file, FormatBytes(kMaxTuningBytes)));
-  }
-  const TuningText text = ReadTuning(read.bytes, flags.file);
+  AGMM_ASSIGN_OR_RETURN(const std::string bytes,
+                        ReadTextFile(flags.file, kMaxTuningBytes, "--tuning"));
+  const TuningText text = ReadTuning(bytes, flags.file);
   if (!text.skipped.empty()) {
     return absl::InvalidArgumentError(
         absl::StrCat(text.skipped.front(), "; correct or remove the entry"));

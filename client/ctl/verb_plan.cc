@@ -163,9 +163,10 @@ absl::StatusOr<Choice> ChooseOrDefault(const Problem& problem, const Platform& p
 absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.on));
-  AGMM_ASSIGN_OR_RETURN(Platform platform,
+  // Without a machine, all ranks are on one node.
+  if (!IsNamed(flags.on)) machine.devices_per_node = problem.mesh.size();
+  AGMM_ASSIGN_OR_RETURN(const Platform platform,
                         PlatformOf(flags.on, flags.of, problem.mesh, std::move(machine)));
-  AGMM_ASSIGN_OR_RETURN(platform.topology, TopologyOf(flags.of, problem.mesh));
   const Topology& topology = platform.topology;
   AGMM_ASSIGN_OR_RETURN(const Choice choice, ChooseOrDefault(problem, platform, flags.of.options));
   const Recipe& recipe = choice.recipe;
@@ -231,7 +232,7 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
 void AddPlan(CLI::App* app, Command* command) {
   auto flags = std::make_shared<PlanFlags>();
   CLI::App* verb = app->add_subcommand("plan", "Plan a job and verify the plan, without a daemon");
-  AddProblemFlags(verb, "all ranks", &flags->of);
+  AddProblemFlags(verb, "those of --preset or --machine, else all ranks", &flags->of);
   AddMachineFlags(verb, &flags->on);
   verb->add_flag("--full", flags->full, "Also print the steps of every rank");
   verb->add_flag(

@@ -4,13 +4,16 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/golden/golden.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/widest.h"
 
 namespace agmm {
@@ -92,6 +95,41 @@ TEST(PlanCli, OnOneNodeAutoCopiesNothing) {
   EXPECT_THAT(result.out, HasSubstr("workspace  0 B on every rank\n"));
   EXPECT_THAT(result.out, HasSubstr("\nsteps      24: 16 multiply, 8 join\n"));
   EXPECT_THAT(result.out, HasSubstr("\nmoved      6 MiB by memory an epoch\n"));
+}
+
+TEST(PlanCli, ANamedMachineHasItsOwnDevicesPerNodeAsInSimulate) {
+  const std::string of = " --shape M=64,N=64,K=64 --mesh x=16 --preset h100-nvlink ";
+  const auto nodes = [&](const std::string& flags) {
+    const Result result = Agmmctl(absl::StrCat("plan --json", of, flags));
+    EXPECT_EQ(result.exit_code, 0) << result.out;
+    return OrderedJson::parse(result.out)["topology"]["node_of_rank"].back().get<int>() + 1;
+  };
+  EXPECT_THAT(Agmmctl("simulate --algorithm direct" + of).out, HasSubstr("16 ranks on 2 nodes"));
+  EXPECT_EQ(nodes(""), 2);
+  EXPECT_EQ(nodes("--nodes 1"), 1);
+  EXPECT_EQ(nodes("--devices-per-node 4"), 4);
+}
+
+TEST(PlanCli, AMachineIsReadFromAFileOrStandardInputAndMustBeText) {
+  const TempFolder folder("machines");
+  const auto with = [&](const std::string& contents, const std::string& from) {
+    std::ofstream(folder / "machine") << contents;
+    return Agmmctl(absl::StrCat("simulate --shape M=8,N=8,K=8 --mesh x=2 --algorithm direct ", from,
+                                folder / "machine"));
+  };
+  EXPECT_THAT(Agmmctl("simulate --shape M=8,N=8,K=8 --mesh x=2 --algorithm direct --machine - "
+                      "<" AGMM_EXAMPLES "/../../deploy/machines/a100.textproto")
+                  .out,
+              HasSubstr("machine    a100"));
+  for (const auto& [contents, from, error] :
+       {std::tuple(std::string("\0\1", 2), "--machine ", "/machine is not a text file; give text"),
+        {"\xff", "--tuning ", "/machine is not a text file; give text"},
+        {"", "--machine ", "/machine is empty; give a machine to --machine"},
+        {"", "--machine - <", "standard input is empty; give a machine to --machine"}}) {
+    const Result result = with(contents, from);
+    EXPECT_EQ(result.exit_code, 2) << result.out;
+    EXPECT_THAT(result.out, HasSubstr(error));
+  }
 }
 
 TEST(PlanCli, ProductsThatMoveNothingAreMarked) {
@@ -223,6 +261,12 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
        "agmmctl: --chunks: Value 257 not in range 1 to 256"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --chunks 0",
        "agmmctl: --chunks: Value 0 not in range 1 to 256"},
+      {"plan --shape M=8,N=8,K=8 --mesh x=2 --nodes -1",
+       "agmmctl: --nodes is -1; it must be from 1 to 4096\n"},
+      {"plan --shape M=1e18,N=8,K=8 --mesh x=2",
+       "agmmctl: shape column 3: M is 1e18; it must be a whole number from 1 to "},
+      {"plan --shape M=512.5,N=8,K=8 --mesh x=2",
+       "agmmctl: shape column 3: M is 512.5; it must be a whole number from 1 to "},
       {"plan --shape M=8,N=8,K=8 --mesh x=3 --nodes 2",
        "agmmctl: 3 ranks cannot be divided evenly over 2 nodes"},
   };
