@@ -8,6 +8,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -107,16 +108,18 @@ bool IsSharded(const Tensor& tensor) {
 absl::StatusOr<int64_t> ParseMemory(absl::string_view text) {
   static constexpr std::pair<absl::string_view, double> kUnits[] = {
       {"kB", 1e3}, {"MB", 1e6}, {"GB", 1e9}, {"TB", 1e12}};
+  absl::StatusOr<int64_t> size = ParseBytes(text);
   for (const auto& [unit, bytes] : kUnits) {
     absl::string_view digits = text;
     double count = 0;
-    if (!absl::ConsumeSuffix(&digits, unit)) continue;
-    if (absl::SimpleAtod(digits, &count) && count > 0 && count * bytes < 9e18)
-      return static_cast<int64_t>(std::llround(count * bytes));
-    return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is not a size; write one such as 300MB or 16GiB", text));
+    if (absl::ConsumeSuffix(&digits, unit) && absl::SimpleAtod(digits, &count) && count > 0 &&
+        count * bytes < 9e18)
+      size = static_cast<int64_t>(std::llround(count * bytes));
   }
-  return ParseBytes(text);
+  // A number without a unit is refused, because gigabytes may be meant.
+  if (size.ok() && *size > 0 && absl::EndsWith(text, "B")) return size;
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "--memory \"%s\" is not a size; write a number and a unit, such as 300MB or 80GiB", text));
 }
 
 absl::StatusOr<AdviceRequest> ParseAdviceRequest(const AdviceTexts& texts, const Mesh& mesh,

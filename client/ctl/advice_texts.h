@@ -25,7 +25,8 @@ struct AdviceTexts {
 absl::StatusOr<AdviceRequest> ParseAdviceRequest(const AdviceTexts& texts, const Mesh& mesh,
                                                  DType dtype);
 
-// Parses a size in bytes, with a binary unit as ParseBytes takes, or a decimal one: kB, MB, GB, TB.
+// Parses a size above 0 with its unit: B, a binary unit as ParseBytes takes, or a decimal one: kB,
+// MB, GB, TB.
 absl::StatusOr<int64_t> ParseMemory(absl::string_view text);
 
 }  // namespace agmm

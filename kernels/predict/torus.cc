@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/scanner.h"
@@ -25,8 +26,11 @@ int FindAxis(const Mesh& mesh, absl::string_view name) {
 absl::StatusOr<Mesh> PhysicalAxes(const Mesh& mesh, const std::string& text) {
   if (text.empty()) return mesh;
   auto physical = ParseMesh(text);
-  if (!physical.ok()) return Annotate(physical.status(), "physical axes");
-  return physical;
+  if (physical.ok()) return physical;
+  // Names what was given, and an example of it, in the place of a mesh.
+  return absl::InvalidArgumentError(absl::StrReplaceAll(
+      physical.status().message(),
+      {{"mesh column", "physical axes: column"}, {"an axis such as x=8", "axes such as a=4,b=4"}}));
 }
 
 // Returns by axis whether it wraps around.

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 
 namespace agmm {
@@ -85,13 +86,18 @@ absl::StatusOr<Token> Scanner::Name(absl::string_view what) {
 absl::StatusOr<int64_t> Scanner::Number(absl::string_view what, int64_t max) {
   SkipSpaces();
   const size_t begin = at_;
-  int64_t value = 0;
-  while (at_ < text_.size() && absl::ascii_isdigit(text_[at_]))
-    value = std::min(value * 10 + (text_[at_++] - '0'), max + 1);
+  // Takes signs and points, too, so that an error shows the whole number.
+  const auto in_number = [](char c) {
+    return absl::ascii_isalnum(c) || c == '-' || c == '+' || c == '.';
+  };
+  while (at_ < text_.size() && in_number(text_[at_])) ++at_;
   if (at_ == begin) return Expected(what);
-  if (value < 1 || value > max) {
-    return ErrorAt(begin, absl::StrFormat("%s is %s; it must be between 1 and %d", what,
-                                          text_.substr(begin, at_ - begin), max));
+  const absl::string_view number = text_.substr(begin, at_ - begin);
+  int64_t value = 0;
+  if (number.find_first_not_of("0123456789") != number.npos || !absl::SimpleAtoi(number, &value) ||
+      value < 1 || value > max) {
+    return ErrorAt(begin, absl::StrFormat("%s is %s; it must be a whole number from 1 to %d", what,
+                                          number, max));
   }
   return value;
 }

@@ -86,8 +86,12 @@ TEST(AdviceRequest, ReadsDecimalAndBinarySizes) {
   EXPECT_EQ(*ParseMemory("1kB"), 1000);
   EXPECT_EQ(*ParseMemory("2GiB"), int64_t{2} << 30);
   EXPECT_EQ(*ParseMemory("17B"), 17);
-  for (const char* text : {"", "MB", "-1MB", "0MB", "nanMB", "1e12TB", "3 GBs"})
-    EXPECT_FALSE(ParseMemory(text).ok()) << text;
+  for (const char* text :
+       {"", "MB", "-1MB", "0MB", "0B", "nanMB", "1e12TB", "3 GBs", "80", "-3GB", "80gb"}) {
+    EXPECT_EQ(ParseMemory(text).status().message(),
+              absl::StrCat("--memory \"", text,
+                           "\" is not a size; write a number and a unit, such as 300MB or 80GiB"));
+  }
 }
 
 // Two devices behind a switch, and what is best there.

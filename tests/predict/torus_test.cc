@@ -137,7 +137,9 @@ TEST(Torus, PointsAtTheNamesThatItRefuses) {
               HasSubstr("wrap column 3: d is not a physical axis; name some of a=4,b=4,c=4"));
   EXPECT_THAT(Refusal(mesh, {.physical = cube, .wrap = "a,a"}),
               HasSubstr("wrap column 3: axis a is named twice"));
-  EXPECT_THAT(Refusal(mesh, {.physical = "a=4,a=4"}), HasSubstr("physical axes: mesh column 5"));
+  EXPECT_THAT(Refusal(mesh, {.physical = "a=4,a=4"}), HasSubstr("physical axes: column 5"));
+  EXPECT_THAT(Refusal(mesh, {.physical = "4x4"}),
+              HasSubstr("physical axes: column 1: expected axes such as a=4,b=4, found \"4\""));
 }
 
 }  // namespace

@@ -248,8 +248,8 @@ TEST(MeshText, ErrorsPointAtTheColumn) {
       {"", 1, "expected an axis such as x=8"},
       {"x", 2, "expected \"=\""},
       {"x=", 3, "expected the size of the axis"},
-      {"x=0", 3, "the size of the axis is 0; it must be between 1 and 4096"},
-      {"x=-1", 3, "expected the size of the axis"},
+      {"x=0", 3, "the size of the axis is 0; it must be a whole number from 1 to 4096"},
+      {"x=-1", 3, "the size of the axis is -1; it must be a whole number from 1 to 4096"},
       {"x=4097", 3, "is 4097"},
       {"x=99999999999999999999999", 3, "is 99999999999999999999999"},
       {"x=2,x=3", 5, "axis x is named twice"},
@@ -274,10 +274,14 @@ TEST(ShapeText, TakesEachDimensionOnceInAnyOrder) {
       {"M=1,N=2", 8, "expected \", K=\""},
       {"M=1,N=2,M=3", 9, "M is given twice"},
       {"M=1,N=2,K=0", 11, "K is 0"},
-      {"M=1,N=2,K=268435457", 11, "between 1 and 268435456"},
-      {"M=1,N=2,K=-4", 11, "expected K, found \"-\""},
+      {"M=1,N=2,K=268435457", 11, "K is 268435457; it must be a whole number from 1 to 268435456"},
+      {"M=1,N=2,K=-4", 11, "K is -4; it must be a whole number from 1 to 268435456"},
+      {"M=1e18,N=2,K=4", 3, "M is 1e18; it must be"},
+      {"M=512.5,N=2,K=4", 3, "M is 512.5; it must be"},
+      {"M=1,N=2,K=99999999999999999999", 11, "K is 99999999999999999999; it must be"},
       {"M=1,N=2,L=4", 9, "L is not a dimension of the spec; give M, N and K"},
-      {"M=1,N=2,K=4x", 12, "\"x\" is left over"},
+      {"M=1,N=2,K=4x", 11, "K is 4x; it must be"},
+      {"M=1,N=2,K=4 x", 13, "\"x\" is left over"},
   };
   for (const BadSpec& bad : cases) {
     SCOPED_TRACE(bad.spec);
