@@ -118,8 +118,8 @@ std::string ComparisonTable(const std::vector<SimulatedPlan>& plans, const Share
   }
   for (const char* name : {"R", "E", "speedup"}) columns.push_back(Number(name));
   columns.push_back(Number("busy", "%"));
-  columns.push_back(LongWords("busiest resource"));
   if (!shared.split) columns.push_back(LongWords("split"));
+  columns.push_back(WrappedWords("busiest resource"));
   Table table(columns);
   for (const SimulatedPlan& plan : plans) {
     const Prediction& prediction = plan.prediction;
@@ -134,8 +134,8 @@ std::string ComparisonTable(const std::vector<SimulatedPlan>& plans, const Share
     const std::vector<ResourceUse>& resources = plan.simulation.resources;
     const ResourceUse busiest = resources.empty() ? ResourceUse{"none"} : resources.front();
     cells.push_back(PercentOf(busiest.busy_ns, prediction.time_ns));
-    cells.push_back(busiest.name);
     if (!shared.split) cells.push_back(plan.options.split);
+    cells.push_back(busiest.name);
     table.AddRow(cells);
   }
   return table.ToString();
@@ -154,7 +154,7 @@ std::string TakenText(const SimulatedPlan& taken, const SimulatedPlan& best) {
 
 std::string ResourceTable(const Simulation& simulation) {
   const TimeUnit unit = TimeUnitOf(simulation.time_ns);
-  Table table({Number("busy", unit.name), Number("", "%"), LongWords("link or rank")});
+  Table table({Number("busy", unit.name), Number("", "%"), WrappedWords("link or rank")});
   const std::vector<ResourceUse>& resources = simulation.resources;
   const size_t shown = std::min(resources.size(), kMostResources);
   for (size_t i = 0; i < shown; ++i) {

@@ -117,9 +117,10 @@ std::string Table::ToString() const {
       const std::string text = LineText(line, part, widths);
       if (text.empty() && &line == &lines[1]) continue;  // no units
       absl::StrAppend(&result, text, "\n");
-      if (first && !line.note.empty())
-        absl::StrAppend(&result, std::string(kNoteIndent, ' '),
-                        Elide(line.note, table_columns - kNoteIndent), "\n");
+      if (!first || line.note.empty()) continue;
+      const std::string indent(kNoteIndent, ' ');
+      absl::StrAppend(&result, indent, WrapBehind(indent, line.note, table_columns - kNoteIndent),
+                      "\n");
     }
   }
   return result;

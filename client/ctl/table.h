@@ -43,8 +43,8 @@ class Table {
  public:
   explicit Table(std::vector<Column> columns) : columns_(std::move(columns)) {}
 
-  // Adds a cell to each column, empty where `cells` has too few. `note` is printed in a line below
-  // the row, cut to the width of a line. Control characters of both are escaped.
+  // Adds a cell to each column, empty where `cells` has too few. `note` is printed below the row,
+  // wrapped. Control characters of both are escaped.
   void AddRow(std::vector<std::string> cells, std::string note = "");
   bool empty() const { return rows_.empty(); }
   // Returns a line for the names, one for the units if there are any, and one for each row, without

@@ -1,5 +1,6 @@
 // The text output of agmmctl: at most 100 columns wide, and clear about unknown values.
 #include "client/ctl/report.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "client/ctl/table.h"
@@ -68,7 +69,8 @@ TEST(Report, TablesFitInEightyColumnsAndLoseNoFigure) {
   job.set_k(8192);
   job.set_schedule("bidirectional_ring");
   job.mutable_figures()->set_tflops(123.456);
-  job.mutable_error()->set_message(std::string(200, 'e'));
+  job.mutable_error()->set_message(
+      absl::StrCat(std::string(60, 'e'), " ", std::string(60, 'e'), " the end"));
   for (const std::string& text :
        {StatusText(status), MemoryTable(status), TensorTable(tensors), JobTable(jobs)})
     EXPECT_LE(Widest(text), 80) << text;
@@ -76,7 +78,7 @@ TEST(Report, TablesFitInEightyColumnsAndLoseNoFigure) {
               AllOf(HasSubstr("54321.0"), HasSubstr("65432.0"), HasSubstr("9876.0")));
   EXPECT_THAT(TensorTable(tensors), AllOf(HasSubstr("model.layers."), HasSubstr("131072x512")));
   EXPECT_THAT(JobTable(jobs), AllOf(HasSubstr("131072x28672x8192"), HasSubstr("bidirectional_ring"),
-                                    HasSubstr("  123.456\n")));
+                                    HasSubstr("  123.456\n"), HasSubstr(" the end\n")));
   FitLinesTo(100);
 }
 

@@ -9,6 +9,7 @@
 #include "client/ctl/simulation_json.h"
 #include "client/ctl/simulation_text.h"
 #include "client/ctl/simulation_trace.h"
+#include "client/ctl/table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/predict/choose.h"
@@ -133,9 +134,15 @@ TEST(SimulationText, OfAComparisonHasARowForEachPlanAndTheRefusals) {
   EXPECT_THAT(different, Not(HasSubstr("bound")));
   EXPECT_THAT(
       different,
-      HasSubstr(
-          "direct      1 x 3  50.0    10.0    20.0  0.75  0.67     1.50    40  node 0's port, "
-          "out  M=x\n"));
+      HasSubstr("direct      1 x 3  50.0    10.0    20.0  0.75  0.67     1.50    40  M=x    node "
+                "0's port, out\n"));
+  // A name is wrapped, because its end tells ports apart.
+  const std::string port = "the port of the node with a long name, in";
+  all.plans[1].simulation.resources.front().name = port;
+  FitLinesTo(60);
+  const std::string narrow = ComparisonText(small.problem, small.platform, all);
+  FitLinesTo(100);
+  EXPECT_THAT(narrow, HasSubstr("direct     " + port + "\n"));
 }
 
 TEST(SimulationTrace, HasEveryStepAtItsTimeOnItsNode) {
