@@ -145,7 +145,8 @@ class Chooser {
   const ChooseLimits& limits_;
   Network network_;
   std::vector<std::unique_ptr<Family>> families_;
-  absl::Status refusal_;      // of the first algorithm that refused
+  absl::Status refusal_;  // of the first of Algorithms() that refused
+  const Algorithm* refuses_ = nullptr;
   const int64_t most_steps_;  // to compare
   int64_t compared_steps_ = 0;
   int left_out_ = 0;          // candidates that had too many steps
@@ -209,7 +210,10 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm, int64_t 
   const absl::StatusOr<ResolvedOptions> resolved =
       ResolveOptions(problem_, platform_.topology, options);
   if (!resolved.ok()) {
-    if (refusal_.ok()) refusal_ = resolved.status();
+    if (refusal_.ok() || &algorithm < refuses_) {
+      refusal_ = resolved.status();
+      refuses_ = &algorithm;
+    }
     return;
   }
   auto family = std::make_unique<Family>();
