@@ -148,8 +148,9 @@ std::string TakenText(const SimulatedPlan& taken, const SimulatedPlan& best) {
   const int percent = static_cast<int>(std::lround(100 * (ratio - 1)));
   if (percent < 1) return taken.why;
   return absl::StrFormat(
-      "%s; a job compares at most %d plans, and the fastest one here, %s, is %d %% faster",
-      taken.why, kMostSimulated, best.algorithm, percent);
+      "%s; a job compares at most %d plans, and the fastest one here, %s with %s chunks, is %d %% "
+      "faster",
+      taken.why, kMostSimulated, best.algorithm, ChunksText(best.options), percent);
 }
 
 std::string ResourceTable(const Simulation& simulation) {
