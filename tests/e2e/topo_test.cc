@@ -196,14 +196,17 @@ TEST_F(Topo, JobsAreExactWhileTheWorldIsMeasured) {
 
 TEST_F(TopoOnRequest, AMeasurementWithoutANodeNamesItAndGoesOnAfterCtrlC) {
   world_.Kill(1);
-  ASSERT_TRUE(Eventually([&] { return !OkJson({"status"})["ready"].get<bool>(); }));
+  const auto on_first = [&](const char* verb) {
+    return json::parse(world_.Ctl(0, {verb, "--json"}).out);
+  };
+  ASSERT_TRUE(Eventually([&] { return !on_first("status")["ready"].get<bool>(); }));
   const auto waits = world_.StartCtl(0, {"topo", "--measure"});
   // The client has its answer once others see that the measurement is due.
-  ASSERT_TRUE(Eventually([&] { return OkJson({"topo"})["state"] == "waiting"; }));
-  const Ran late = Run({"topo", "--measure", "--timeout", "1s"});
+  ASSERT_TRUE(Eventually([&] { return on_first("topo")["state"] == "waiting"; }));
+  const Ran late = world_.Ctl(0, {"topo", "--measure", "--timeout", "1s"});
   EXPECT_EQ(late.exit_code, 6) << late.err;
   EXPECT_THAT(late.err, HasSubstr("no result after 1s: the measurement waits: the world is not "
-                                  "complete: waiting for n1"));
+                                  "complete: waiting for node n1 "));
   EXPECT_THAT(late.err, HasSubstr("; the measurement goes on, and `agmmctl topo` shows"));
   waits->Signal(SIGINT);
   EXPECT_EQ(waits->Wait(kPatience), 130);

@@ -174,11 +174,14 @@ TEST_F(CtlTune, MistakesAreReportedBeforeAnythingRuns) {
 
 TEST_F(CtlTune, CtrlCKeepsTheShapesThatAreFinished) {
   const std::string saved = world_.Path("saved.txtpb");
-  const auto tune = world_.StartCtl(1, {"tune", kSpec, "M=64,N=64,K=64", "M=640,N=640,K=640",
-                                        "--rounds", "100", "--budget", "10s", "--save", saved});
-  ASSERT_TRUE(Prints(tune.get(), "64x64x64: ")) << "it is at the second product";
-  tune->Signal(SIGINT);
-  EXPECT_EQ(tune->Wait(kPatience), 130);
+  std::unique_ptr<Process> tune;
+  do {  // again if the host was so busy that the first plan is not stored
+    tune = world_.StartCtl(1, {"tune", kSpec, "M=64,N=64,K=64", "M=640,N=640,K=640", "--rounds",
+                               "100", "--budget", "10s", "--save", saved});
+    ASSERT_TRUE(Prints(tune.get(), "64x64x64: ")) << "it is at the second product";
+    tune->Signal(SIGINT);
+    EXPECT_EQ(tune->Wait(kPatience), 130);
+  } while (absl::StrContains(tune->out(), "runs differ by"));
   EXPECT_THAT(tune->err(), StartsWith(absl::StrCat(saved, ": 1 plan\nagmmctl: ")));
   EXPECT_EQ(Plans().size(), 1u);
   EXPECT_EQ(TableIn(saved).plans_size(), 1);
