@@ -23,7 +23,8 @@ from shapes import SEED_A, SEED_B, part_of
 HERE = pathlib.Path(__file__).resolve().parent
 POISON = 77  # exact in bf16; no correct C is full of it
 MEASURE_S = 120  # the longest measurement of a world
-MEASURES, AGREE = 8, 1.1  # the most that are repeated, and the factor within which two agree
+# The most that are repeated, and the factors within which the rates and the costs of a byte of two agree.
+MEASURES, AGREE, AGREE_COST = 8, 1.1, 1.5
 
 
 class RankContender:
@@ -162,15 +163,18 @@ class Ucx:
 
 
 def measurements_agree(one, other):
-    """True if the links and the products of two measured worlds have about the same rates."""
+    """True if two measured worlds have about the same rates of links and products, and costs of a byte that moves."""
+    machines = [world["machine"] for world in (one, other)]
     rates = [
-        (
-            [path[key] for path in world["paths"] for key in ("one_way_gb_per_s", "two_way_gb_per_s")]
-            + [rate["gflop_per_s"] for rate in world["machine"]["device"]["gemm"]]
-        )
+        [path[key] for path in world["paths"] for key in ("one_way_gb_per_s", "two_way_gb_per_s")]
+        + [rate["gflop_per_s"] for rate in world["machine"]["device"]["gemm"]]
         for world in (one, other)
     ]
-    return len(rates[0]) == len(rates[1]) and all(1 / AGREE < x / y < AGREE for x, y in zip(*rates))
+    costs = [[machine["device"]["send_ns_per_byte"], machine["between"].get("burst_kb", 0)] for machine in machines]
+    return all(
+        len(x) == len(y) and all(a <= most * b and b <= most * a for a, b in zip(x, y))
+        for (x, y), most in ((rates, AGREE), (costs, AGREE_COST))
+    )
 
 
 class Agmm:

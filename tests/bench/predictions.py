@@ -12,7 +12,8 @@ that it has stored. The report ends with:
     error       of the predictions of all plans that ran, predicted / measured - 1: median and worst size
     auto        T of auto / T of the best fixed algorithm, and / T of serial: median, worst, and how many are within 5 %
                 (3 %), or within twice the spread of the two
-    pairs       of two algorithms in one case whose T differ by more than 15 %: how many were predicted in this order
+    pairs       of two algorithms in one case whose T differ by more than 15 %: how many were predicted in this order, and
+                how many of the others within 1 %, because they are the same plan or a link bounds both
 """
 
 import argparse
@@ -34,7 +35,7 @@ from report import ms
 HOSTS = 2
 ROW_US, MOST_IN_A_ROW, LEAST_IN_A_ROW = 20_000, 32, 2
 RUNS = 2  # of a turn, without its first one
-NEAR, NEAR_SERIAL, APART = 1.05, 1.03, 1.15
+NEAR, NEAR_SERIAL, APART, ALIKE = 1.05, 1.03, 1.15, 1.01
 
 SUMS = ((4096, 128, 256), (4096, 512, 1024), (2048, 1024, 4096), (1024, 3584, 1024), (256, 1024, 1024), (64, 512, 2048))
 
@@ -137,7 +138,7 @@ def summary(cases):
     for name in dict.fromkeys([*(case["form"] for case in cases), "all"]):
         of = [case["plans"] for case in cases if name in (case["form"], "all")]
         errors = [plan["predicted_us"] / plan["t_us"] - 1 for plans in of for plan in plans.values()]
-        best, serial, near, near_serial, right, pairs = [], [], 0, 0, 0, 0
+        best, serial, near, near_serial, right, pairs, ties = [], [], 0, 0, 0, 0, 0
         for plans in of:
             auto, fixed = plans["auto"], {key: plan for key, plan in plans.items() if key != "auto"}
             fastest = min(fixed.values(), key=lambda plan: plan["t_us"])
@@ -151,15 +152,15 @@ def summary(cases):
             for one, other in itertools.combinations(fixed.values(), 2):
                 slow, fast = (one, other) if one["t_us"] > other["t_us"] else (other, one)
                 if slow["t_us"] > APART * fast["t_us"]:
-                    pairs += 1
-                    right += slow["predicted_us"] > fast["predicted_us"]
+                    ratio = slow["predicted_us"] / fast["predicted_us"]
+                    pairs, right, ties = pairs + 1, right + (ratio > 1), ties + (1 / ALIKE <= ratio <= 1)
         sizes = [abs(error) for error in errors]
         lines.append(
             f"{name}: {len(of)} cases; error {100 * median(sizes):.0f} % median, {100 * max(sizes):.0f} % worst "
             f"({100 * median(errors):+.0f} %), {share(sum(size <= 0.4 for size in sizes), len(sizes))} within 40 %; "
             f"auto / best {median(best):.2f} median, {max(best):.2f} worst, {share(near, len(of))} good; "
             f"auto / serial {median(serial):.2f} median, {max(serial):.2f} worst, {share(near_serial, len(of))} good; "
-            f"pairs {share(right, pairs)} right"
+            f"pairs {share(right, pairs)} right, {ties} predicted alike"
         )
     return lines
 
