@@ -50,7 +50,7 @@ class Network {
   // "node 0's port, out", "link 3 -> 4", "rank 2's cores"; ranks are the mesh's.
   const std::string& NameOf(Resource resource) const { return names_[resource]; }
   // Returns how many of `bytes` on a hop pass at once, because they are within what is left of the
-  // burst of an epoch.
+  // burst of an epoch. Earlier calls take it from later ones, whenever their bytes pass.
   double TakeBurst(const Path::Hop& hop, double bytes);
   // The time that bytes which passed at once would have taken on a resource.
   double BurstNs(Resource resource) const { return burst_ns_[resource]; }

@@ -31,8 +31,8 @@ class StepUsage {
         copy_ns_per_byte_(platform.machine.device.copy_ns_per_byte),
         network_(*network) {}
 
-  // Replaces `activities` by those of a step of `rank`; a join has none. The steps of a rank are
-  // asked for in their order, because the first bytes of an epoch pass a link at once.
+  // Replaces `activities` by those of a step of `rank`; a join has none. The first steps that are
+  // asked for take the burst of a link, so those of a rank are asked for in their order.
   void Of(const Step& step, Rank rank, std::vector<Activity>* activities);
 
  private:
