@@ -24,11 +24,13 @@ struct Planned {
   ScheduleFacts facts;
 };
 
-// Returns true if the choice of the job's options takes long: up to a second.
+// Returns true if the choice of the job's options takes long: about a second, and more with
+// bounded workspaces.
 bool ChoosesLong(const JobSpec& job);
 
-// Resolves the options. A choice takes up to 0.1 s for up to 8 ranks and a second for more
-// (ComparedStepsFor), and on a host that stalls at most 10 s and one more candidate. `status`: the
+// Resolves the options. On a busy host, a choice takes up to 0.11 s of CPU for up to 8 ranks and
+// about a second for more (ComparedStepsFor). If no workspace fits, it starts once more with
+// bounded ones. On a host that stalls, it ends after 10 s and one more candidate. `status`: the
 // errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too large to be
 // proved.
 Planned BeginPlan(const JobSpec& job);
