@@ -57,8 +57,9 @@ enum class StatusCode {
   kAlreadyExists = 6,
   kPermissionDenied = 7,
   // Device memory: the message has the bytes asked for and the bytes free. Reason TRANSFERS_FULL:
-  // the daemon's memory for transfers, for which the library waits 10 s. Reason QUOTA_FULL: this
-  // client's share of the queue, the sessions or the uploads.
+  // the daemon's memory for transfers, for which the library waits 10 s. Reason QUOTA_FULL: a
+  // bound on the queue, the sessions, the uploads or the remembered request ids, in all or for this
+  // client; the message names it.
   kResourceExhausted = 8,
   kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
   kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
@@ -80,8 +81,8 @@ class [[nodiscard]] Status {
   StatusCode code() const { return code_; }
   // One line: the value, the bound, and the next action.
   const std::string& message() const { return message_; }
-  // The reason, for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, QUOTA_FULL, CANCELLED,
-  // DEADLINE, or empty.
+  // The reason, for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, TRANSFERS_FULL, QUOTA_FULL,
+  // CANCELLED, DEADLINE, or empty.
   const std::string& reason() const { return reason_; }
   std::string ToString() const;  // "NOT_FOUND: there is no tensor \"W\""
 
