@@ -139,11 +139,14 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
                         absl::StrFormat("%s, behind a transfer that waits for %s", tensor,
                                         parts_.launches->DescribeEnd(*other)));
     }
-    if (const Job& first = FirstInTheWay(job); first.id != job.id) {
+    if (const Job* const queued = QueuedBefore(job); queued != nullptr) {
+      const Job& first = FirstInTheWay(*queued);
+      const std::string between =
+          first.id == queued->id ? "" : absl::StrFormat("is behind job %d, which ", first.id);
       return WaitForJob(job, first,
-                        absl::StrFormat("%s, behind a transfer that waits for job %d, which waited "
-                                        "for %s",
-                                        tensor, first.id, WaitOf(first).reason()));
+                        absl::StrFormat("%s, behind a transfer that waits for job %d, which "
+                                        "%swaited for %s",
+                                        tensor, queued->id, between, WaitOf(first).reason()));
     }
   }
   if (holder->held) return WaitFor(absl::StrCat(tensor, ", which a client still has mapped"));

@@ -212,6 +212,28 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   EXPECT_THAT(Launched(), ElementsAre(queued));
 }
 
+TEST_F(ProgressTest, AJobBehindATransferNamesItsHolderAndTheFirstJobBeforeThatOne) {
+  const Operands3 slow = MakeOperands(), tensors = MakeOperands();
+  BeginWrite(slow.a);
+  const uint64_t first = SubmitOk(Request(slow));
+  const uint64_t holder = SubmitOk(Request(tensors));
+  // A read of C waits for the holder, and the last job waits for that read.
+  Answer<v1::BeginLeaseResponse> read;
+  v1::BeginLeaseRequest lease;
+  lease.set_tensor_id(tensors.c);
+  lease.set_node(1);
+  Do([&] { catalog_->BeginLease({}, lease, read.reply()); });
+  const uint64_t last = SubmitOk(Request(tensors));
+  AnswerPrepared();
+  const v1::Job got = *Ask(last).Get();
+  EXPECT_EQ(got.waits_for().job_id(), first);
+  EXPECT_THAT(got.waits_for().reason(),
+              StartsWith(absl::StrFormat(
+                  "tensor %d, behind a transfer that waits for job %d, which is behind job %d, "
+                  "which waited for tensor %d, which a transfer",
+                  tensors.c, holder, first, slow.a)));
+}
+
 TEST_F(ProgressTest, ADrainingNodeIsGivenUpOnlyWithoutMessagesInFlight) {
   const uint64_t job = Launch(Request(MakeOperands()));
   ASSERT_TRUE(Cancel(job).ok());
