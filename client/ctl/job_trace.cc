@@ -16,6 +16,7 @@
 #include "client/ctl/report.h"
 #include "client/ctl/trace_events.h"
 #include "kernels/base/status.h"
+#include "kernels/base/units.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm {
@@ -79,8 +80,9 @@ absl::StatusOr<TracedJob> StepsOf(const v1::Job& job, const v1::GetStatusRespons
     const int want = static_cast<int>(traced.schedule.ranks[rank].size());
     if (traced.reports[rank] != nullptr && traced.reports[rank]->steps_size() != want) {
       return absl::FailedPreconditionError(absl::StrFormat(
-          "job %d (%s) has times of %d steps on rank %d, but its plan has %d steps", job.job_id(),
-          job.options().algorithm(), traced.reports[rank]->steps_size(), mesh.ranks[rank], want));
+          "job %d (%s) has times of %s on rank %d, but its plan has %s", job.job_id(),
+          job.options().algorithm(), Counted(traced.reports[rank]->steps_size(), "step"),
+          mesh.ranks[rank], Counted(want, "step")));
     }
   }
   return traced;
