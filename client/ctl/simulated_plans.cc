@@ -31,15 +31,11 @@ void PlanSimulator::PredictAgain(SimulatedPlan* plan) const {
   plan->prediction = PredictionOf(plan->simulation, references_.at(plan->options.split));
 }
 
-absl::StatusOr<Choice> PlanSimulator::ChooseTaken(const PlanOptions& options) const {
-  if (tuned_ != nullptr) {
-    std::optional<Choice> tuned =
-        ChooseTuned(problem_, platform_, options,
-                    tuned_->table.Find(TuningKeyOf(problem_, platform_.topology, platform_.machine,
-                                                   tuned_->hardware)));
-    if (tuned.has_value()) return *std::move(tuned);
-  }
-  return Choose(problem_, platform_, options);
+std::optional<Choice> PlanSimulator::TunedChoice(const PlanOptions& options) const {
+  if (tuned_ == nullptr) return std::nullopt;
+  const TuningKey key =
+      TuningKeyOf(problem_, platform_.topology, platform_.machine, tuned_->hardware);
+  return ChooseTuned(problem_, platform_, options, tuned_->table.Find(key));
 }
 
 absl::StatusOr<SimulatedPlan> PlanSimulator::Simulate(const PlanOptions& options) {
@@ -102,7 +98,11 @@ absl::StatusOr<SimulatedPlans> PlanSimulator::SimulateAll(
   if (!best) return Annotate(first_refusal, "no algorithm can plan this");
   progress("auto");
   options.algorithm = "auto";
-  if (absl::StatusOr<Choice> choice = ChooseTaken(options); choice.ok()) {
+  // As daemons do.
+  std::optional<Choice> tuned = TunedChoice(options);
+  all.taken_is_tuned = tuned.has_value();
+  absl::StatusOr<Choice> choice = tuned ? *std::move(tuned) : Choose(problem_, platform_, options);
+  if (choice.ok()) {
     AGMM_ASSIGN_OR_RETURN(all.taken, SimulateRecipe(choice->recipe, std::move(choice->why)));
     DropSteps(&*all.taken);
   }

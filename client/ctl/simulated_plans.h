@@ -38,7 +38,9 @@ struct SimulatedPlans {
   // with `auto`, fewer plans of each algorithm compete, and of plans that take about as long the
   // one with the fewest steps is taken.
   std::optional<SimulatedPlan> taken;
+  bool taken_is_tuned = false;  // measured before, so that no plans competed
   std::vector<RefusedPlan> refused;
+  std::vector<std::string> tuning_skipped;  // TunedPlans::skipped
 };
 
 // Simulates plans of one problem. Plans are not verified. Keeps references to the arguments.
@@ -61,8 +63,8 @@ class PlanSimulator {
 
  private:
   absl::StatusOr<SimulatedPlan> SimulateRecipe(const Recipe& recipe, std::string why);
-  // Chooses as daemons do.
-  absl::StatusOr<Choice> ChooseTaken(const PlanOptions& options) const;
+  // The choice of a tuned plan; none if prediction decides.
+  std::optional<Choice> TunedChoice(const PlanOptions& options) const;
   absl::StatusOr<References*> ReferencesFor(const Split& split);
   // With the references as they are now.
   void PredictAgain(SimulatedPlan* plan) const;

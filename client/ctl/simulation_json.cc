@@ -92,7 +92,8 @@ Json SimulationJson(const Problem& problem, const Platform& platform, const Simu
           {"torus", TorusJson(platform.torus)},
           {"taken", TakenJson(all.taken)},
           {"plans", plans},
-          {"refused", refused}};
+          {"refused", refused},
+          {"tuning_skipped", all.tuning_skipped}};
 }
 
 }  // namespace agmm

@@ -16,7 +16,8 @@ namespace agmm {
 //             "resources": [{"name", "busy_ns", "is_link"}], the busiest first,
 //             "ranks": [{"rank", "begin_ns", "end_ns", "multiply_ns"}],
 //             "chain": [{"rank", "step", "begin_ns", "end_ns", "waits", "text"}]}],
-//  "refused": [{"algorithm", "why"}]}
+//  "refused": [{"algorithm", "why"}],
+//  "tuning_skipped": ["file:line:column: reason"], entries of the table of tuned plans}
 // The fastest plan comes first. Ranks are the mesh's.
 Json SimulationJson(const Problem& problem, const Platform& platform, const SimulatedPlans& all);
 

@@ -1,6 +1,5 @@
 #include "client/ctl/tuning_flags.h"
 
-#include <cstdint>
 #include <utility>
 #include <vector>
 
@@ -15,22 +14,40 @@
 namespace agmm {
 namespace {
 
-absl::StatusOr<std::string> HardwareIn(const std::vector<TunedPlan>& plans,
-                                       const TuningFlags& flags) {
-  std::vector<std::string> kinds;
+std::vector<TunedPlan> PlansOf(const TuningText& text) {
+  std::vector<TunedPlan> plans;
+  for (const TuningText::Entry& entry : text.entries) plans.push_back(entry.plan);
+  return plans;
+}
+
+using Kinds = std::vector<std::string>;
+
+void AddKinds(const std::vector<TunedPlan>& plans, Kinds* kinds) {
   for (const TunedPlan& plan : plans)
-    if (!absl::c_linear_search(kinds, plan.key.hardware)) kinds.push_back(plan.key.hardware);
+    if (!absl::c_linear_search(*kinds, plan.key.hardware)) kinds->push_back(plan.key.hardware);
+}
+
+std::string Quoted(const Kinds& kinds) {
+  return absl::StrCat("'", absl::StrJoin(kinds, "', '"), "'");
+}
+
+// `own`: the plans of the file.
+absl::StatusOr<std::string> HardwareIn(const std::vector<TunedPlan>& own,
+                                       const std::vector<TunedPlan>& shipped,
+                                       const TuningFlags& flags) {
+  Kinds kinds;
+  AddKinds(own, &kinds);
+  if (!flags.hardware.empty() || kinds.empty()) AddKinds(shipped, &kinds);
   if (flags.hardware.empty() && kinds.size() < 2) return kinds.empty() ? "" : kinds.front();
   if (absl::c_linear_search(kinds, flags.hardware)) return flags.hardware;
-  const std::string named = absl::StrCat("'", absl::StrJoin(kinds, "', '"), "'");
   if (flags.hardware.empty()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has plans for %d kinds of hardware; name one with --hardware: %s",
-                        flags.file, kinds.size(), named));
+                        own.empty() ? "the program" : flags.file, kinds.size(), Quoted(kinds)));
   }
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s has no plan for --hardware '%s'; it has plans for %s", flags.file,
-                      flags.hardware, kinds.empty() ? "none" : named));
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "neither %s nor the shipped tables have a plan for --hardware '%s'; they have plans for %s",
+      flags.file, flags.hardware, kinds.empty() ? "none" : Quoted(kinds)));
 }
 
 }  // namespace
@@ -42,7 +59,7 @@ void AddTuningFlags(CLI::App* verb, TuningFlags* flags) {
       "before any prediction");
   verb->add_option("--hardware", flags->hardware,
                    "The hardware of the ranks, as the table names it (default: that of all plans "
-                   "of the table)")
+                   "of the table, or of the shipped ones if it has none)")
       ->needs(table);
 }
 
@@ -50,16 +67,12 @@ absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags)
   if (flags.file.empty()) return std::nullopt;
   AGMM_ASSIGN_OR_RETURN(const std::string bytes,
                         ReadTextFile(flags.file, kMaxTuningBytes, "--tuning"));
-  const TuningText text = ReadTuning(bytes, flags.file);
-  if (!text.skipped.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(text.skipped.front(), "; correct or remove the entry"));
-  }
-  std::vector<TunedPlan> plans;
-  for (const TuningText::Entry& entry : text.entries) plans.push_back(entry.plan);
-  AGMM_ASSIGN_OR_RETURN(std::string hardware, HardwareIn(plans, flags));
-  for (const TuningText::Entry& entry : ShippedTuning().entries) plans.push_back(entry.plan);
-  return TunedPlans{TuningTable(std::move(plans)), std::move(hardware)};
+  TuningText text = ReadTuning(bytes, flags.file);
+  std::vector<TunedPlan> plans = PlansOf(text);
+  const std::vector<TunedPlan> shipped = PlansOf(ShippedTuning());
+  AGMM_ASSIGN_OR_RETURN(std::string hardware, HardwareIn(plans, shipped, flags));
+  plans.insert(plans.end(), shipped.begin(), shipped.end());
+  return TunedPlans{TuningTable(std::move(plans)), std::move(hardware), std::move(text.skipped)};
 }
 
 }  // namespace agmm

@@ -4,6 +4,7 @@
 #include <CLI/App.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "kernels/predict/tuning.h"
@@ -21,11 +22,12 @@ void AddTuningFlags(CLI::App* verb, TuningFlags* flags);
 struct TunedPlans {
   TuningTable table;
   std::string hardware;
+  std::vector<std::string> skipped;  // as in TuningText
 };
 
-// Returns the plans of --tuning, followed by the shipped ones; none without
-// --tuning. Errors: INVALID_ARGUMENT for an entry that is wrong, and for plans of several kinds of
-// hardware without a --hardware that names one of them; those of reading the file.
+// Returns the plans of --tuning, followed by the shipped ones; none without --tuning. Skips entries
+// that are wrong, as daemons do. Errors: INVALID_ARGUMENT for plans of several kinds of hardware
+// without --hardware, and for a --hardware that no plan has; those of reading the file.
 absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags);
 
 }  // namespace agmm

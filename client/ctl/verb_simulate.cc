@@ -21,6 +21,7 @@
 #include "client/ctl/tuning_flags.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/status.h"
+#include "kernels/base/utf8.h"
 
 namespace agmm {
 namespace {
@@ -36,15 +37,14 @@ struct SimulateFlags {
 bool IsComparison(const SimulateFlags& flags) { return flags.of.options.algorithm == "auto"; }
 
 absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const Problem& problem,
-                                             const Platform& platform) {
-  AGMM_ASSIGN_OR_RETURN(const std::optional<TunedPlans> tuned, TunedPlansOf(flags.tuning));
+                                             const Platform& platform, const TunedPlans* tuned) {
   std::string algorithm = flags.of.options.algorithm;
   TerminalLine line([&](absl::Duration elapsed) -> std::string {
     if (elapsed < absl::Seconds(1)) return "";
     return absl::StrFormat("simulating %s  %s", algorithm,
                            absl::FormatDuration(absl::Floor(elapsed, absl::Seconds(1))));
   });
-  PlanSimulator simulator(problem, platform, tuned.has_value() ? &*tuned : nullptr);
+  PlanSimulator simulator(problem, platform, tuned);
   if (IsComparison(flags)) {
     return simulator.SimulateAll(
         flags.of.options, [&](const std::string& next) { line.Update([&] { algorithm = next; }); });
@@ -72,9 +72,16 @@ absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
   AGMM_ASSIGN_OR_RETURN(const Platform platform,
                         PlatformOf(flags.machine, flags.of, problem.mesh, std::move(machine)));
-  AGMM_ASSIGN_OR_RETURN(const SimulatedPlans all, SimulatePlans(flags, problem, platform));
+  AGMM_ASSIGN_OR_RETURN(std::optional<TunedPlans> tuned, TunedPlansOf(flags.tuning));
+  AGMM_ASSIGN_OR_RETURN(SimulatedPlans all, SimulatePlans(flags, problem, platform,
+                                                          tuned.has_value() ? &*tuned : nullptr));
+  if (tuned.has_value()) all.tuning_skipped = std::move(tuned->skipped);
   const SimulatedPlan& best = all.plans.front();
-  // With JSON a field of the plan has this text instead, because stderr is for errors only.
+  // With JSON, fields have these texts instead, because stderr is for errors only.
+  if (!options.json) {
+    for (const std::string& entry : all.tuning_skipped)
+      std::cerr << "warning: a tuned plan is not used: " << Printable(entry) << "\n";
+  }
   if (!best.refused.empty() && !options.json)
     std::cerr << "note: daemons would refuse this plan: " << best.refused << "\n";
   std::string text = IsComparison(flags) ? ComparisonText(problem, platform, all)

@@ -1,17 +1,22 @@
 // The race of plans of agmmctl tune, and its output.
 #include <algorithm>
+#include <fstream>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/table.h"
+#include "client/ctl/tuning_flags.h"
 #include "client/ctl/tuning_race.h"
 #include "client/ctl/tuning_report.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/reason.h"
+#include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/machine_text.h"
+#include "proto/convert/tuning_text.h"
 #include "tests/client/messages_fixture.h"
+#include "tests/support/temp_folder.h"
 #include "tests/support/widest.h"
 
 namespace agmm {
@@ -327,6 +332,29 @@ TEST(TuningReport, AnEmptyTableSaysHowToFillIt) {
   EXPECT_EQ(TuningStatusText({}),
             "no tuned plans; `agmmctl tune` measures some\n\n"
             "the plans are kept until the daemon of node 0 ends\n");
+}
+
+absl::StatusOr<TunedPlans> TunedPlansIn(const std::string& text, const std::string& hardware) {
+  const TempFolder folder("tuning_flags");
+  const std::string file = folder / "table.textproto";
+  std::ofstream(file) << text;
+  AGMM_ASSIGN_OR_RETURN(std::optional<TunedPlans> plans, TunedPlansOf({file, hardware}));
+  return *std::move(plans);
+}
+
+TEST(TuningFlags, TheHardwareOfShippedPlansIsKnown) {
+  const std::string shipped = ShippedTuning().entries.front().plan.key.hardware;
+  EXPECT_EQ(TunedPlansIn("", "")->hardware, shipped);
+  EXPECT_EQ(TunedPlansIn("", shipped)->hardware, shipped);
+  const absl::Status error = TunedPlansIn("", "abacus").status();
+  EXPECT_TRUE(absl::IsInvalidArgument(error)) << error;
+  EXPECT_THAT(std::string(error.message()), HasSubstr(shipped));
+}
+
+TEST(TuningFlags, WrongEntriesAreSkippedWithTheirPlaces) {
+  const absl::StatusOr<TunedPlans> plans = TunedPlansIn("# a table\nplans {\n  m: 0\n}\n", "");
+  ASSERT_TRUE(plans.ok()) << plans.status();
+  EXPECT_THAT(plans->skipped, ::testing::ElementsAre(HasSubstr("table.textproto:2:")));
 }
 
 }  // namespace

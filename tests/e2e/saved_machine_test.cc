@@ -123,7 +123,7 @@ TEST_F(SavedMachine, WithTheTuningTableReproducesTheTunedChoice) {
   EXPECT_THAT(Run({"simulate", "--machine", file_, "--spec", question.spec, "--mesh", question.mesh,
                    "--shape", question.shape, "--tuning", table, "--hardware", "abacus"})
                   .err,
-              HasSubstr("has no plan for --hardware 'abacus'; it has plans for '"));
+              HasSubstr("have a plan for --hardware 'abacus'; they have plans for '"));
 }
 
 TEST_F(SavedMachine, HasTheDevicesOfTheWorld) {
