@@ -21,7 +21,7 @@ namespace {
 // Planning and proving more steps than this takes longer than some hundredths of a second.
 constexpr int64_t kLargeSteps = 1500;
 
-// Ten times what the largest choices take, because a choice that ends by the clock is not
+// Several times what the largest choices take, because a choice that ends by the clock is not
 // reproducible.
 constexpr absl::Duration kLongestChoice = absl::Seconds(10);
 

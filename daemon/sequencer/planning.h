@@ -24,15 +24,15 @@ struct Planned {
   ScheduleFacts facts;
 };
 
-// Returns true if the choice of the job's options takes long: about a second, and more with
+// Returns true if the choice of the job's options takes long: a second or two, and more with
 // bounded workspaces.
 bool ChoosesLong(const JobSpec& job);
 
-// Resolves the options. On a busy host, a choice takes up to 0.11 s of CPU for up to 8 ranks and
-// about a second for more (ComparedStepsFor). If no workspace fits, it starts once more with
-// bounded ones. On a host that stalls, it ends after 10 s and one more candidate. `status`: the
-// errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too large to be
-// proved.
+// Resolves the options. On a busy host, a choice takes up to 0.11 s of CPU for up to 8 ranks; it
+// takes about 1 s for 64 and 2 s for 256 (ComparedStepsFor). If no workspace fits, it starts once
+// more with bounded ones. On a host that stalls, it ends after 10 s and one more candidate.
+// `status`: the errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too
+// large to be proved.
 Planned BeginPlan(const JobSpec& job);
 // Plans and proves after BeginPlan succeeded, which takes up to a few seconds for the largest
 // meshes. `status`: INTERNAL for a schedule that does not verify.
