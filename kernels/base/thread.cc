@@ -2,6 +2,7 @@
 
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -36,7 +37,12 @@ absl::StatusOr<std::thread> StartThread(absl::string_view purpose, std::function
   }
 }
 
-// On Linux, a nice value belongs to a thread.
-void LowerPriority() { setpriority(PRIO_PROCESS, /*calling thread*/ 0, kLowNice); }
+// On Linux, a nice value belongs to a thread. An error of getpriority is -1, which is below
+// kLowNice.
+void LowerPriority() {
+  constexpr id_t kCallingThread = 0;
+  setpriority(PRIO_PROCESS, kCallingThread,
+              std::max(getpriority(PRIO_PROCESS, kCallingThread), kLowNice));
+}
 
 }  // namespace agmm
