@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
 #include <system_error>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
@@ -23,23 +25,41 @@ namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(5);
 
+absl::StatusOr<int> OpenLock(const std::string& path) {
+  // A FIFO must not block the daemon.
+  constexpr int kFlags = O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK;
+  // On NFS, only a writable descriptor can lock. Other users must not hold up the table.
+  int fd = open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0660);
+  const int error = errno;
+  // The group of the folder may have no more than the right to read it.
+  if (fd < 0 && error == EACCES) fd = open(path.c_str(), O_RDONLY | kFlags);
+  if (fd < 0) return absl::ErrnoToStatus(error, absl::StrCat("cannot open ", path));
+  return fd;
+}
+
 // Returns a descriptor that holds the lock until it is closed.
 absl::StatusOr<int> Lock(const std::string& path, absl::Duration patience) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  // Opened for reading only and with the mode of the table's file, so that daemons of other users
-  // can lock it, too.
-  const int fd = open(path.c_str(), O_RDONLY | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
+  AGMM_ASSIGN_OR_RETURN(const int fd, OpenLock(path));
+  absl::Cleanup close_it = [fd] { close(fd); };
+  struct stat info = {};
+  if (fstat(fd, &info) != 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot read ", path));
+  if (!S_ISREG(info.st_mode)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, " is not a regular file; remove it, and a daemon makes it again"));
+  }
   const Deadline end = Deadline::After(patience);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR)
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
     if (end.HasPassed()) {
-      close(fd);
       return absl::UnavailableError(
           absl::StrCat("another daemon holds ", path, " and writes the table; try again"));
     }
     absl::SleepFor(kPoll);
   }
+  std::move(close_it).Cancel();
   return fd;
 }
 

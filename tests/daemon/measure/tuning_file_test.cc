@@ -13,7 +13,6 @@
 #include <thread>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "kernels/schedule/spec.h"
 #include "tests/support/temp_folder.h"
 
@@ -52,17 +51,16 @@ TEST_F(TuningFileTest, WithoutAFileTheTableIsEmpty) {
   EXPECT_FALSE(std::filesystem::exists(temp_ / "made"));
 }
 
-// Daemons of several users may share the folder.
-TEST_F(TuningFileTest, TheTableAndItsLockHaveTheModeOfNewFiles) {
+// Daemons of several users may share the folder. Users outside its group must not hold the lock.
+TEST_F(TuningFileTest, TheTableHasTheModeOfNewFilesAndItsLockIsTheGroups) {
   const mode_t before = umask(0002);
   const auto added = file_.Add({PlanWithRows(8)});
   umask(before);
   ASSERT_TRUE(added.ok()) << added.status();
-  for (const char* name : {"tuning.textproto", "tuning.textproto.lock"}) {
-    EXPECT_EQ(std::filesystem::status(temp_ / absl::StrCat("made/", name)).permissions(),
-              std::filesystem::perms{0664})
-        << name;
-  }
+  EXPECT_EQ(std::filesystem::status(temp_ / "made/tuning.textproto").permissions(),
+            std::filesystem::perms{0664});
+  EXPECT_EQ(std::filesystem::status(temp_ / "made/tuning.textproto.lock").permissions(),
+            std::filesystem::perms{0660});
 }
 
 TEST_F(TuningFileTest, ReadsWhatWasAdded) {
@@ -119,6 +117,24 @@ TEST_F(TuningFileTest, AWriteFailsWhileAnotherDaemonHoldsTheLock) {
   EXPECT_THAT(std::string(held.message()), HasSubstr(lock));
   close(fd);
   EXPECT_TRUE(file.Add({PlanWithRows(8)}).ok());
+}
+
+// As it is for the group where its owner has the umask 0022. Root can write it all the same.
+TEST_F(TuningFileTest, ALockThatCanOnlyBeReadIsHeld) {
+  TuningFile file(temp_.path());
+  close(open((temp_ / "tuning.textproto.lock").c_str(), O_RDONLY | O_CREAT, 0440));
+  const absl::Status added = file.Add({PlanWithRows(8)}).status();
+  EXPECT_TRUE(added.ok()) << added;
+}
+
+TEST_F(TuningFileTest, ALockThatIsNoRegularFileIsAnErrorAndBlocksNothing) {
+  TuningFile file(temp_.path());
+  const std::string lock = temp_ / "tuning.textproto.lock";
+  ASSERT_EQ(mkfifo(lock.c_str(), 0600), 0);
+  const absl::Status fifo = file.Add({PlanWithRows(8)}).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(fifo)) << fifo;
+  EXPECT_THAT(std::string(fifo.message()), StartsWith(lock));
+  EXPECT_FALSE(std::filesystem::exists(file.path()));
 }
 
 TEST_F(TuningFileTest, AFileThatIsTooLargeIsAnErrorAndStaysAsItIs) {
