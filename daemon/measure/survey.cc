@@ -103,7 +103,8 @@ bool Survey::SizeRows(Probe* probe) const {
     if (series.next.kind == Probe::Kind::kBothWays && series.next.ranks == probe->ranks) {
       both_ns = slowest_ns;
       both_bytes = size;
-    } else if (IsProduct(series.next) && series.next.dtype == probe->dtype && slowest_ns > 0) {
+    } else if (IsProduct(series.next) && series.next.dtype == probe->dtype && slowest_ns > 0 &&
+               series.timed.back().first > kLeastSide) {
       flops_per_ns = 2 * std::pow(size, 3) / slowest_ns;
     }
   }

@@ -76,6 +76,21 @@ TEST(Survey, OneRankHasProductsAndCopiesOnly) {
   EXPECT_EQ(survey.count(), 4);
 }
 
+// The tiny product's time is that of its fixed costs.
+TEST(Survey, AProductThatFailsBeyondTheTinyOneSizesNoRows) {
+  Survey survey(SiteOf({0, 1}, {0, 0}));
+  while (const std::optional<Probe> probe = survey.Next()) {
+    EXPECT_EQ(probe->width, 0);
+    if (probe->kind == Kind::kProduct && probe->size > kLeastSide) {
+      survey.Fail("no room");
+      continue;
+    }
+    EpochTimes times;
+    for (int rank : probe->ranks) times[rank] = Linear(*probe, 1, 100);
+    survey.Add(times, "a wire");
+  }
+}
+
 TEST(Survey, NoProbeTakesMuchLongerThanALaunchMay) {
   for (const double bytes_per_ns : {0.0125, 0.125, 0.5, 1.25, 12.5, 100.0}) {
     for (const double flops_per_ns : {1.0, 20.0, 500.0, 5000.0}) {
