@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <limits>
 #include <map>
 #include <utility>
 #include <vector>
@@ -27,7 +28,9 @@ constexpr double kLeastCacheNs = 20e3;
 // The part of a small message's time that is not the cores'.
 constexpr double kLeastLatencyShare = 0.1;
 // The least figures, also if the cores have time to spare.
-constexpr double kLeastByteNs = 1e-3, kLeastMessageNs = 100;
+constexpr double kLeastByteNs = 1e-3, kLeastMessageNs = 100, kLeastSignalNs = 100;
+// A wait of less than this share of a product is not told from the product's noise.
+constexpr double kLeastWaitShare = 0.1;
 // A longer fixed cost is another program's time.
 constexpr double kMostFixedNs = 100e3;
 
@@ -154,14 +157,14 @@ void SetPairs(const Paths& paths, double fixed_us, v1::MachineLinks* links) {
 }
 
 // Bounds the cost of a signal: with a message and a step, it is within half of the time of a small
-// message.
+// message. Waits within a node have it, too, and never cost nothing.
 void SetSignal(const Paths& paths, v1::WorldMachine* world) {
   v1::MachineDevice& device = *world->mutable_machine()->mutable_device();
   const double preset_us = device.signal_us();
   if (!paths.empty()) {
     const double half_us = Mean(paths, &v1::MeasuredPath::latency_us) / 2;
-    device.set_signal_us(
-        std::clamp(half_us - device.message_us() - device.step_us(), 0.0, preset_us));
+    device.set_signal_us(std::clamp(half_us - device.message_us() - device.step_us(),
+                                    std::min(kLeastSignalNs / 1e3, preset_us), preset_us));
   }
   if (device.signal_us() == preset_us) world->add_preset_fields("device.signal_us");
 }
@@ -171,8 +174,9 @@ void SetLinks(const Survey& survey, v1::WorldMachine* world) {
   const v1::MachineDevice& device = machine.device();
   SetSignal(Select(*world, [](const auto& path) { return path.from_node() != path.to_node(); }),
             world);
-  // The model adds these to a message's latency.
-  const double fixed_us = device.message_us() + device.step_us() + device.signal_us();
+  // The model adds these to a latency, and between nodes that of a message.
+  const double local_us = device.step_us() + device.signal_us();
+  const double fixed_us = local_us + device.message_us();
   const Site& site = survey.site();
   const auto same_node = [](const v1::MeasuredPath& path) {
     return path.from_node() == path.to_node();
@@ -194,13 +198,13 @@ void SetLinks(const Survey& survey, v1::WorldMachine* world) {
   if (within.empty()) {
     world->add_preset_fields("within");
   } else {
-    SetRates(within, fixed_us, machine.mutable_within());
+    SetRates(within, local_us, machine.mutable_within());
   }
   if (staged.empty()) {
     world->add_preset_fields("staged");
   } else {
     if (!machine.has_staged()) *machine.mutable_staged() = machine.within();
-    SetRates(staged, fixed_us, machine.mutable_staged());
+    SetRates(staged, local_us, machine.mutable_staged());
   }
 }
 
@@ -351,7 +355,7 @@ void SetMessages(const Survey& survey, v1::WorldMachine* world) {
       if (!series.timed.empty()) one_ns = Slowest(series.timed.front().second);
     }
     const double message_ns = (all_ns - one_ns) / (kPieces - 1) - device.step_us() * 1e3;
-    if (IsTime(all_ns) && IsTime(one_ns) && message_ns < kMostFixedNs) {
+    if (IsTime(all_ns) && IsTime(one_ns) && message_ns > 0 && message_ns < kMostFixedNs) {
       device.set_message_us(std::max(message_ns, kLeastMessageNs) / 1e3);
       return;
     }
@@ -362,6 +366,16 @@ void SetMessages(const Survey& survey, v1::WorldMachine* world) {
 // The fixed costs of a product in two multiplies, with a message sent and one received.
 double MovingFixedNs(const v1::MachineDevice& device) {
   return (device.multiply_us() + device.step_us() + 2 * device.message_us()) * 1e3;
+}
+
+// The most time for a byte, one sent and one received, with which the cores of the two ranks reach
+// the rate between them in both directions.
+double MostByteNs(const std::vector<int>& ranks, const v1::WorldMachine& world) {
+  for (const v1::MeasuredPath& path : world.paths()) {
+    if (path.from_rank() == ranks[0] && path.to_rank() == ranks[1] && path.two_way_gb_per_s() > 0)
+      return 1 / path.two_way_gb_per_s();
+  }
+  return std::numeric_limits<double>::infinity();
 }
 
 // Sets the time that the cores of a device need for a byte that they send or receive: the time by
@@ -375,8 +389,10 @@ void SetMovedBytes(const Survey& survey, v1::WorldMachine* world) {
     const double moving_ns = NsOf(survey, Probe::Kind::kMovingRows, *moving);
     const double byte_ns = (moving_ns - alone_ns - MovingFixedNs(device)) / moved;
     if (alone_ns > 0 && moving_ns > 0 && byte_ns < alone_ns / moved) {
-      device.set_send_ns_per_byte(std::max(byte_ns, kLeastByteNs));
-      device.set_receive_ns_per_byte(std::max(byte_ns, kLeastByteNs));
+      const double plausible_ns =
+          std::max(std::min(byte_ns, MostByteNs(moving->ranks, *world)), kLeastByteNs);
+      device.set_send_ns_per_byte(plausible_ns);
+      device.set_receive_ns_per_byte(plausible_ns);
       return;
     }
   }
@@ -417,8 +433,11 @@ void SetBurst(const Survey& survey, v1::WorldMachine* world) {
   for (const v1::MeasuredPath& path : world->paths()) {
     if (path.from_rank() != whole->ranks[0] || path.to_rank() != whole->ranks[1]) continue;
     const auto bytes = static_cast<double>(whole->size / 2 * kDepth * SizeOf(whole->dtype));
+    const double bytes_per_ns = path.two_way_gb_per_s() / 2;
     const double waited_ns = whole_ns - alone_ns - path.latency_us() * 1e3;
-    const double burst = bytes - waited_ns * path.two_way_gb_per_s() / 2;
+    // Noise of the product looks like a burst.
+    if (waited_ns < 0 || bytes < kLeastWaitShare * alone_ns * bytes_per_ns) continue;
+    const double burst = bytes - waited_ns * bytes_per_ns;
     machine.mutable_between()->set_burst_kb(std::clamp(burst, 0.0, bytes) / 1e3);
   }
 }

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
@@ -42,7 +43,7 @@ struct KnownWorld {
   double copy_bytes_per_ns = 8;
   double cache_bytes = 0, cached_bytes_per_ns = 40;  // copies of up to cache_bytes
   double byte_ns = 0.25;  // of the cores, for each byte that moves while they multiply
-  double message_ns = 4000, pack_ns = 0.1, burst_bytes = 0;
+  double message_ns = 4000, pack_ns = 0.1, burst_bytes = 0, whole_noise_ns = 0;
 
   double TimeOf(const Probe& probe, int rank) const {
     const double size = static_cast<double>(probe.size);
@@ -58,7 +59,7 @@ struct KnownWorld {
       case Kind::kRows: return RowsNs(probe);
       case Kind::kMovingRows: return MovingNs(probe, size);
       case Kind::kWholeRows:
-        return RowsNs(probe) + signal_ns / 2 +
+        return RowsNs(probe) + signal_ns / 2 + whole_noise_ns +
                std::max(0.0, size * kDepth - burst_bytes) /
                    bytes_per_ns(probe.ranks[0], probe.ranks[1]);
       case Kind::kMovingColumns: {
@@ -146,6 +147,17 @@ TEST(WorldMachine, RanksOfANodeHaveTheLinksWithinIt) {
   EXPECT_THAT(machine.machine().within().one_way_gb_per_s(), DoubleNear(12, 0.2));
   EXPECT_THAT(PresetFields(machine), Contains("between"));
   EXPECT_THAT(PresetFields(machine), Not(Contains("within")));
+  // Only between nodes does the model add a message.
+  const v1::MachineDevice& device = machine.machine().device();
+  EXPECT_NEAR(machine.machine().within().latency_us() + device.step_us() + device.signal_us(), 20,
+              0.01);
+}
+
+TEST(WorldMachine, ASignalThatLinksLeaveNoTimeForStillCosts) {
+  KnownWorld world;
+  world.signal_ns = 5000;
+  const v1::MachineDevice device = MachineFor(NodesOf({0, 1}), world).machine().device();
+  EXPECT_DOUBLE_EQ(device.signal_us(), 0.1);
 }
 
 TEST(WorldMachine, ProductsHaveARateForEachSizeWithoutFixedCosts) {
@@ -209,8 +221,10 @@ TEST(WorldMachine, ProductsWhoseRowsMoveGiveTheCoreTimeOfAByte) {
       world.byte_ns = byte_ns;
       world.bytes_per_ns = [&](int, int) { return rate; };
       const v1::WorldMachine machine = MachineFor(NodesOf({0, 0, 1}), world);
-      EXPECT_THAT(machine.machine().device().send_ns_per_byte(), DoubleNear(byte_ns, 0.01)) << rate;
-      EXPECT_THAT(machine.machine().device().receive_ns_per_byte(), DoubleNear(byte_ns, 0.01));
+      // Cores that need more would not reach the rate of the link in both directions.
+      const double most_ns = std::min(byte_ns, 1 / (2 * rate));
+      EXPECT_THAT(machine.machine().device().send_ns_per_byte(), DoubleNear(most_ns, 0.01)) << rate;
+      EXPECT_THAT(machine.machine().device().receive_ns_per_byte(), DoubleNear(most_ns, 0.01));
       EXPECT_THAT(PresetFields(machine), Not(Contains("device.send_ns_per_byte")));
     }
   }
@@ -224,6 +238,14 @@ TEST(WorldMachine, MoreMessagesGiveTheCoreTimeOfOne) {
     EXPECT_THAT(machine.machine().device().message_us(), DoubleNear(message_ns / 1e3, 0.1));
     EXPECT_THAT(PresetFields(machine), Not(Contains("device.message_us")));
   }
+}
+
+TEST(WorldMachine, MessagesThatTakeNoTimeTogetherKeepThePresetsFigure) {
+  KnownWorld world;
+  world.message_ns = -1;
+  const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), world);
+  EXPECT_EQ(machine.machine().device().message_us(), PresetFor("cpu").device().message_us());
+  EXPECT_THAT(PresetFields(machine), Contains("device.message_us"));
 }
 
 TEST(WorldMachine, ColumnsThatMoveGiveTheTimeOfPacking) {
@@ -254,6 +276,20 @@ TEST(WorldMachine, AProductThatWaitsForItsRowsGivesTheBurstOfALink) {
     EXPECT_THAT(MachineFor(NodesOf({0, 1}), world).machine().between().burst_kb(),
                 DoubleNear(burst_bytes / 1e3, 5));
   }
+}
+
+TEST(WorldMachine, AWaitThatNoiseHidesGivesNoBurst) {
+  KnownWorld world;
+  // The links move the rows in a hundredth of the product's time.
+  world.bytes_per_ns = [](int, int) { return 50.0; };
+  world.burst_bytes = 100e3;
+  EXPECT_EQ(MachineFor(NodesOf({0, 1}), world).machine().between().burst_kb(),
+            PresetFor("cpu").between().burst_kb());
+  // The product was faster while it waited.
+  world.bytes_per_ns = [](int, int) { return 0.5; };
+  world.whole_noise_ns = -1e6;
+  EXPECT_EQ(MachineFor(NodesOf({0, 1}), world).machine().between().burst_kb(),
+            PresetFor("cpu").between().burst_kb());
 }
 
 // Products as wide as that would take longer than a probe may.
