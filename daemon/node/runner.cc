@@ -51,10 +51,10 @@ void Runner::SetTransport(Transport* transport, std::function<void()> offer_agai
   offer_again_ = std::move(offer_again);
 }
 
-PlanPtr Runner::NewPlan() {
+PlanPtr Runner::NewPlan(Loop* helper) {
   ++live_plans_;
-  return PlanPtr(new LocalPlan, [this](LocalPlan* plan) {
-    helper_.Post([this, plan] {
+  return PlanPtr(new LocalPlan, [this, helper](LocalPlan* plan) {
+    helper->Post([this, plan] {
       plan_bytes_ -= plan->size_bytes;
       delete plan;
       calls_.Do([this] {
@@ -69,7 +69,7 @@ void Runner::Prepare(const v1::PreparePlan& command) {
   calls_.Do([&] {
     if (ending_) return;
     Loop& helper = command.large() ? large_helper_ : helper_;
-    helper.Post([this, command, plan = NewPlan()] { PrepareNow(command, plan); });
+    helper.Post([this, command, plan = NewPlan(&helper)] { PrepareNow(command, plan); });
   });
 }
 

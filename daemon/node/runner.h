@@ -63,8 +63,9 @@ class Runner final : public Receiver {
   std::vector<const Device*> devices() const;
 
  private:
-  // Executors are destroyed on the helper's thread, because they wait for their device.
-  PlanPtr NewPlan();
+  // Executors are destroyed on the thread of the `helper` that prepares the plan, because they wait
+  // for their device.
+  PlanPtr NewPlan(Loop* helper);
   // Called on the helper's thread.
   void PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan);
 

@@ -63,6 +63,27 @@ TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
   EXPECT_EQ(runner.plan_bytes(), 0);
 }
 
+// The thread of small plans has a low priority, and must not hold up the memory of a large one.
+TEST(Runner, ALargePlanIsFreedOnTheThreadOfLargeOnes) {
+  RunnerWorld world(1, 2);
+  Runner& runner = *world.node(0).runner;
+  v1::PreparePlan large = world.PrepareOf(1, world.ProblemOf(64, 8, 8), "ring", 16);
+  large.set_large(true);
+  world.Prepare(large);
+  const int64_t first = runner.plan_bytes();
+  failpoint::Arm("runner.hold_large_plan");
+  large.set_plan_id(2);
+  runner.Prepare(large);
+  v1::ReleasePlan release;
+  release.set_plan_id(1);
+  runner.Release(release);
+  world.Prepare(world.PrepareOf(3, world.ProblemOf(8, 8, 8)));
+  EXPECT_GT(runner.plan_bytes(), first);
+  failpoint::Disarm("runner.hold_large_plan");
+  world.EndGeneration();
+  EXPECT_EQ(runner.plan_bytes(), 0);
+}
+
 // Accurate to an eighth, plus half a MiB for memory outside plans: matmuls, which plans share, and
 // the workers' scratch.
 TEST(Runner, PlansUseTheAccountedMemory) {
