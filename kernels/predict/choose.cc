@@ -46,8 +46,13 @@ constexpr int kFewestShards = 2;
 // simulated. Measured with 64 ranks: 0.12 to 1.3 us to count one, 0.3 to 1.4 to estimate it, and 5
 // to 10 to plan and simulate it.
 constexpr int64_t kCountedPerStep = 32, kEstimatedPerStep = 16;
-// Estimates end after this part of the compared steps.
-constexpr int64_t kEstimatesPart = 2;
+// The parts of the compared steps that estimates and simulations may take. Up to 64 ranks,
+// estimates take less.
+constexpr double kEstimatedPart = 0.5, kSimulatedPart = 0.75;
+// While no candidate can be taken, simulations go on for this many times their steps.
+constexpr int64_t kLongerWithoutOne = 4;
+// A split whose best estimate is beyond this factor of the best one is not tried before others.
+constexpr double kNear = 1.5;
 // If the times of candidates differ by less, the one with the fewest steps is taken, because no
 // machine is known more exactly.
 constexpr double kAlike = 0.01;
@@ -55,6 +60,7 @@ constexpr double kAlike = 0.01;
 // A split and an algorithm, with the requests that they keep.
 struct Family {
   Recipe recipe;         // in the requested numbers of pieces, or one
+  int64_t steps = 0;     // without joins; more pieces have more
   int dropped = 0;       // requests that it does not keep
   std::string not_kept;  // the reasons
   bool travels = false;
@@ -127,8 +133,9 @@ class Chooser {
   std::vector<std::pair<int, int>> PiecesOf(const Family& family) const;
   // Best estimates first.
   std::vector<Open> Candidates() const;
-  // In the order in which they are simulated: the best estimate first, the best serial one second,
-  // and at the end more pieces of one split and algorithm than kMostAlike.
+  // In the order in which they are simulated: the best estimate, the best serial one, the best of
+  // each other split (with many ranks also of each algorithm), and at the end more pieces of one
+  // split and algorithm than kMostAlike.
   std::vector<Twins> Select() const;
   // Simulates until there are enough, or time is up.
   std::vector<Open> SimulateSelected();
@@ -147,9 +154,10 @@ class Chooser {
   std::vector<std::unique_ptr<Family>> families_;
   absl::Status refusal_;  // of the first of Algorithms() that refused
   const Algorithm* refuses_ = nullptr;
-  const int64_t most_steps_;  // to compare
-  int64_t compared_steps_ = 0;
-  int left_out_ = 0;          // candidates that had too many steps
+  const int64_t most_steps_;     // to compare
+  int64_t estimated_steps_ = 0;  // as a part of most_steps_
+  int64_t simulated_steps_ = 0;
+  bool left_out_ = false;     // some candidates had too many steps
   bool some_alone_ = false;   // only some splits and algorithms are estimated
   bool late_ = false;         // time was up
   int64_t fewest_steps_ = 0;  // of the plans that have too many
@@ -196,12 +204,12 @@ int64_t Chooser::CountSteps(const Split& split, const Algorithm& algorithm) {
   if (algorithm.arrivals == Arrivals::kContiguous) counted.chunks = counted.k_chunks = 1;
   counted.partials = asked_.partials;
   const int64_t steps = StepsOf(counted);
-  compared_steps_ += std::min(steps, limits_.steps) / kCountedPerStep;
+  estimated_steps_ += std::min(steps, limits_.steps) / kCountedPerStep;
   return steps;
 }
 
 void Chooser::AddFamily(const Split& split, const Algorithm& algorithm, int64_t steps) {
-  compared_steps_ += steps / kEstimatedPerStep;
+  estimated_steps_ += steps / kEstimatedPerStep;
   PlanOptions options = asked_;
   options.algorithm = algorithm.name;
   options.split = HasProduct(problem_) ? SplitText(problem_, split) : "";
@@ -218,6 +226,7 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm, int64_t 
   }
   auto family = std::make_unique<Family>();
   family->recipe = resolved->recipe;
+  family->steps = steps;
   family->not_kept = resolved->why;
   family->dropped = DroppedFrom(asked_, resolved->recipe);
   family->estimate.emplace(problem_, platform_, split, algorithm, resolved->recipe.partials,
@@ -230,7 +239,8 @@ bool Chooser::EndsEstimates(int64_t steps) {
   if (absl::c_none_of(families_, [](const auto& family) { return family->dropped == 0; }))
     return false;
   late_ = late_ || limits_.out_of_time();
-  const bool ends = compared_steps_ + steps / kEstimatedPerStep > most_steps_ / kEstimatesPart;
+  const bool ends = static_cast<double>(estimated_steps_ + steps / kEstimatedPerStep) >
+                    kEstimatedPart * static_cast<double>(most_steps_);
   some_alone_ = some_alone_ || ends;
   return late_ || ends;
 }
@@ -266,7 +276,7 @@ void Chooser::AddFamilies(const Split& split) {
       continue;
     }
     const bool is_first_serial = one.contiguous && !HasSerial();
-    if (EndsEstimates(one.steps) && !is_first_serial) continue;
+    if (!is_first_serial && EndsEstimates(one.steps)) continue;
     AddFamily(split, *one.algorithm, one.steps);
     // All algorithms make the same plan if nothing travels.
     if (!families_.empty() && families_.back()->recipe.split == split && !families_.back()->travels)
@@ -323,46 +333,71 @@ std::vector<Twins> Chooser::Select() const {
       twins->push_back(std::move(one));
     }
   }
-  std::vector<Twins> selected, more;
+  // Twins and the order of their group.
+  std::vector<std::pair<int, Twins>> ordered;
   std::map<const Family*, int> alike;
-  const auto is_serial = [](const Twins& twins) { return IsSerial(twins.front()); };
+  std::vector<Split> splits;
+  std::set<const Algorithm*> algorithms;
+  const bool many_ranks = problem_.mesh.size() > kFewRanks;
+  bool has_serial = false;
+  const Open best = all.front().front();
   for (Twins& twins : all) {
-    if (is_serial(twins) && absl::c_any_of(selected, is_serial)) continue;
-    const bool room = alike[twins.front().family]++ < kMostAlike;
-    (room ? selected : more).push_back(std::move(twins));
+    const Open& one = twins.front();
+    if (IsSerial(one) && has_serial) continue;
+    const bool near = one.family->dropped == best.family->dropped &&
+                      static_cast<double>(one.candidate.estimate_ns) <=
+                          kNear * static_cast<double>(best.candidate.estimate_ns);
+    const Recipe& recipe = one.candidate.recipe;
+    // With many ranks few candidates are compared, and the estimates of an algorithm err alike.
+    const bool is_first = !absl::c_linear_search(splits, recipe.split) ||
+                          (many_ranks && !algorithms.contains(recipe.algorithm));
+    splits.push_back(recipe.split);
+    algorithms.insert(recipe.algorithm);
+    const bool room = alike[one.family]++ < kMostAlike;
+    const int group = ordered.empty() ? 0 : IsSerial(one) ? 1 : is_first && near ? 2 : room ? 3 : 4;
+    has_serial = has_serial || IsSerial(one);
+    ordered.emplace_back(group, std::move(twins));
   }
-  const auto serial = absl::c_find_if(selected, is_serial);
-  if (serial != selected.end() && serial != selected.begin())
-    std::rotate(selected.begin() + 1, serial, serial + 1);
-  absl::c_move(more, std::back_inserter(selected));
+  absl::c_stable_sort(ordered, [](const auto& x, const auto& y) { return x.first < y.first; });
+  std::vector<Twins> selected;
+  for (auto& [group, twins] : ordered) selected.push_back(std::move(twins));
   return selected;
 }
 
 std::vector<Open> Chooser::SimulateSelected() {
   std::vector<Twins> selected = Select();
   const int dropped = selected.front().front().family->dropped;
+  const auto most = static_cast<int64_t>(kSimulatedPart * static_cast<double>(most_steps_));
   std::vector<Open> simulated;
   int64_t fastest_ns = 0;      // 0: no candidate can be taken yet
   Twins* its_twins = nullptr;  // those left
   size_t begun = 0;
-  while (static_cast<int>(simulated.size()) + left_out_ < kMostSimulated) {
+  while (simulated.size() < kMostSimulated) {
     const bool has_twins = its_twins != nullptr && !its_twins->empty();
     if (begun == selected.size() && !has_twins) break;
     if (fastest_ns > 0 && limits_.out_of_time()) {
       late_ = true;
       break;
     }
-    const bool takes_twin = has_twins && (begun >= kMostBeforeTwins || begun == selected.size());
+    const bool takes_twin =
+        has_twins && (simulated.size() >= kMostBeforeTwins || begun == selected.size());
     Twins& from = takes_twin ? *its_twins : selected[begun++];
     Open open = std::move(from.front());
     from.pop_front();
-    open.steps = StepsOf(open.candidate.recipe);
+    // The first one, and the fastest serial one, are always simulated.
+    const bool is_needed =
+        simulated.empty() || (IsSerial(open) && absl::c_none_of(simulated, [](const Open& one) {
+                                return IsSerial(one);
+                              }));
+    const int64_t left = (fastest_ns > 0 ? most : most * kLongerWithoutOne) - simulated_steps_;
+    const bool fits = open.family->steps <= left;
+    open.steps = is_needed || fits ? StepsOf(open.candidate.recipe) : open.family->steps;
     if (open.steps <= limits_.steps) {
-      if (fastest_ns > 0 && compared_steps_ + open.steps > most_steps_) {
-        ++left_out_;
+      if (!is_needed && open.steps > left) {
+        left_out_ = true;
         continue;
       }
-      compared_steps_ += open.steps;
+      simulated_steps_ += open.steps;
     }
     Simulate(open);
     if (open.candidate.refused.empty() && open.family->dropped == dropped &&
@@ -441,10 +476,10 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
 
 std::string Chooser::EndText(size_t simulated) const {
   if (late_) return absl::StrFormat("time was up after %d candidates", simulated);
-  if (left_out_ == 0 && !some_alone_) return "";
-  return absl::StrFormat("compared %d of %d candidates%s within %d steps", simulated,
-                         simulated + left_out_, some_alone_ ? " of some splits and algorithms" : "",
-                         most_steps_);
+  const bool ended = left_out_ && simulated < kMostSimulated;
+  if (!ended && !some_alone_) return "";
+  return absl::StrFormat("compared %d candidates%s within %d steps", simulated,
+                         some_alone_ ? " of some splits and algorithms" : "", most_steps_);
 }
 
 Choice Chooser::Take(std::vector<Open> simulated) const {
@@ -463,7 +498,7 @@ Choice Chooser::Take(std::vector<Open> simulated) const {
   Choice choice;
   choice.recipe = best->candidate.recipe;
   choice.time_ns = best->candidate.time_ns;
-  choice.compared_steps = compared_steps_;
+  choice.compared_steps = estimated_steps_ + simulated_steps_;
   std::vector<std::string> why;
   if (asked_.algorithm == "auto") why.push_back(Why(*best, simulated));
   if (!best->family->not_kept.empty()) why.push_back(best->family->not_kept);
@@ -507,6 +542,7 @@ absl::StatusOr<Choice> Chooser::Run() {
     bounded.workspace_shards = kFewestShards;
     absl::StatusOr<Choice> choice = Chooser(problem_, platform_, bounded, limits_).Run();
     if (choice.ok() && choice->recipe.workspace_shards > 0) {
+      choice->compared_steps += estimated_steps_ + simulated_steps_;
       absl::StrAppend(&choice->why, choice->why.empty() ? "" : "; ", "with a workspace of ",
                       kFewestShards, " shards, because one for all does not fit into ",
                       FormatBytes(limits_.workspace_bytes));

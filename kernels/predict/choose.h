@@ -14,7 +14,7 @@
 namespace agmm {
 
 // The most candidates that are planned and simulated.
-inline constexpr int kMostSimulated = 12;
+inline constexpr size_t kMostSimulated = 12;
 
 // The most ranks of a short choice.
 inline constexpr int kFewRanks = 8;
@@ -25,8 +25,9 @@ int64_t ComparedStepsFor(int ranks);
 struct ChooseLimits {
   int64_t workspace_bytes = kMaxWorkspaceBytes;  // the most that a plan may use on a rank
   int64_t steps = kMaxPlanSteps;                 // of a plan, joins included
-  // Steps of all plans that are simulated, and a part of the steps of estimated ones.
-  // Candidates beyond it are left out; one is always simulated. 0: ComparedStepsFor(ranks).
+  // Three quarters of it bound the steps of the plans that are simulated, and half of it a part of
+  // those that are estimated. Candidates beyond it are left out, except the one with the best
+  // estimate and the best serial one. 0: ComparedStepsFor(ranks).
   int64_t compared_steps = 0;
   // Returns true once the best candidate so far must be taken, however few are compared. A safety
   // net for hosts that stall: it should be true only after many times the time that the steps take,

@@ -317,8 +317,8 @@ TEST_F(Choosing, LeavesOutCandidatesBeyondItsSteps) {
     steps += CostOf(problem_, platform_.topology, one.recipe).steps;
   EXPECT_GT(steps, 0);
   EXPECT_LE(steps, choice.compared_steps);
-  EXPECT_LE(choice.compared_steps, 800);
-  EXPECT_THAT(choice.why, testing::ContainsRegex("compared [0-9]+ of 12 candidates .*within 800 "
+  EXPECT_LE(choice.compared_steps, 1000) << "half for estimates, three quarters for simulations";
+  EXPECT_THAT(choice.why, testing::ContainsRegex("compared [0-9]+ candidates .*within 800 "
                                                  "steps$"));
   EXPECT_GT(choice.serial_ns, 0) << "it is the second one that is compared";
   limits_.compared_steps = 0;
@@ -326,13 +326,13 @@ TEST_F(Choosing, LeavesOutCandidatesBeyondItsSteps) {
               Not(HasSubstr("compared")));
 }
 
-TEST_F(Choosing, TakesOneCandidateIfNoneIsWithinItsSteps) {
+TEST_F(Choosing, ComparesTheBestEstimateWithSerialIfNothingIsWithinItsSteps) {
   limits_.compared_steps = 1;
   PlanOptions options;
   options.chunks = 8;
   const Choice choice =
       Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2, options});
-  EXPECT_EQ(choice.candidates.size(), 1u);
+  EXPECT_EQ(choice.candidates.size(), 2u) << "and the serial one";
   EXPECT_EQ(choice.recipe.chunks, 8);
   EXPECT_GT(choice.time_ns, 0);
   EXPECT_THAT(choice.why, HasSubstr("candidates of some splits and algorithms within 1 steps"));
