@@ -70,15 +70,18 @@ TEST(Runner, ALargePlanIsFreedOnTheThreadOfLargeOnes) {
   v1::PreparePlan large = world.PrepareOf(1, world.ProblemOf(64, 8, 8), "ring", 16);
   large.set_large(true);
   world.Prepare(large);
-  const int64_t first = runner.plan_bytes();
-  failpoint::Arm("runner.hold_large_plan");
+  // Once this one is prepared, the task that prepared the first no longer holds it.
   large.set_plan_id(2);
+  world.Prepare(large);
+  const int64_t both = runner.plan_bytes();
+  failpoint::Arm("runner.hold_large_plan");
+  large.set_plan_id(3);
   runner.Prepare(large);
   v1::ReleasePlan release;
   release.set_plan_id(1);
   runner.Release(release);
-  world.Prepare(world.PrepareOf(3, world.ProblemOf(8, 8, 8)));
-  EXPECT_GT(runner.plan_bytes(), first);
+  world.Prepare(world.PrepareOf(4, world.ProblemOf(8, 8, 8)));
+  EXPECT_GT(runner.plan_bytes(), both);
   failpoint::Disarm("runner.hold_large_plan");
   world.EndGeneration();
   EXPECT_EQ(runner.plan_bytes(), 0);
