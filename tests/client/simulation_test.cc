@@ -145,6 +145,38 @@ TEST(SimulationText, OfAComparisonHasARowForEachPlanAndTheRefusals) {
   EXPECT_THAT(narrow, HasSubstr("direct     " + port + "\n"));
 }
 
+// A burst passes at once, but counts towards the rate of its link.
+TEST(SimulationText, SaysWhyTheChainEndsBeforeT) {
+  Small small;
+  SimulatedPlans all;
+  EXPECT_THAT(SimulationText(small.problem, small.platform, small.plan), Not(HasSubstr("longer")));
+  small.plan.simulation.time_ns = small.plan.simulation.resources[0].busy_ns = 75'000;
+  all.plans = {small.plan};
+  const std::string one = SimulationText(small.problem, small.platform, small.plan);
+  const std::string comparison = ComparisonText(small.problem, small.platform, all);
+  for (const std::string& text : {one, comparison}) {
+    EXPECT_THAT(text, HasSubstr("T is 35 us longer than the longest chain of steps: it is the work "
+                                "of the busiest resource, node 0's\nport, out, towards which "));
+    EXPECT_THAT(text, ::testing::EndsWith("epoch before count\n"));
+  }
+}
+
+TEST(SimulationText, BlamesTheNumberOfPlansOnlyIfMoreWouldCompete) {
+  Small small;
+  small.plan.why = "the choice";
+  SimulatedPlans all;
+  all.plans = {small.plan};
+  all.taken = small.plan;
+  const auto text = [&](int64_t time_ns) {
+    all.taken->prediction.time_ns = time_ns;
+    return ComparisonText(small.problem, small.platform, all);
+  };
+  EXPECT_THAT(text(44'000), HasSubstr("the choice; a job compares at most 12 plans"));
+  EXPECT_THAT(text(40'400), Not(HasSubstr("compares")));  // within 1 %, fewer steps are preferred
+  all.taken_is_tuned = true;
+  EXPECT_THAT(text(44'000), Not(HasSubstr("compares")));
+}
+
 TEST(SimulationTrace, HasEveryStepAtItsTimeOnItsNode) {
   Small small;
   // A step of a relay lane begins before the epoch: the trace begins there.
@@ -231,6 +263,25 @@ TEST(PlanSimulator, KeepsWithinTheHeapOfTheMachine) {
   const SimulatedPlan bound = *PlanSimulator(question.problem, question.platform).Simulate(ring);
   EXPECT_LT(bound.schedule.workspace_bytes, free.schedule.workspace_bytes);
   EXPECT_EQ(bound.options.workspace_shards, 2) << bound.why;
+}
+
+TEST(PlanSimulator, TakesATunedPlanOnlyWithinTheHeapOfTheMachine) {
+  Question question(kDefaultSpec, 8);
+  const SimulatedPlan ring =
+      *PlanSimulator(question.problem, question.platform).Simulate({.algorithm = "ring"});
+  TunedPlan plan;
+  plan.key = TuningKeyOf(question.problem, question.platform.topology, question.platform.machine,
+                         "some cores");
+  plan.options = ring.options;
+  const TunedPlans tuned = {TuningTable(std::vector<TunedPlan>{plan}), "some cores", {}};
+  const auto is_tuned = [&] {
+    return PlanSimulator(question.problem, question.platform, &tuned)
+        .SimulateAll({}, [](const std::string&) {})
+        ->taken_is_tuned;
+  };
+  EXPECT_TRUE(is_tuned());
+  question.platform.machine.heap_bytes = ring.schedule.workspace_bytes - 1;
+  EXPECT_FALSE(is_tuned());
 }
 
 TEST(PlanSimulator, AProductThatMovesNothingHasOnePlan) {
