@@ -56,8 +56,10 @@ absl::StatusOr<SimulatedPlan> PlanSimulator::SimulateRecipe(const Recipe& recipe
   AGMM_ASSIGN_OR_RETURN(plan.simulation, agmm::Simulate(problem_, platform_, plan.schedule));
   AGMM_ASSIGN_OR_RETURN(References* const references, ReferencesFor(recipe.split));
   // In pieces the transfers may take less time than by any route of the references.
-  if (const auto alone = TransfersNsOf(problem_, platform_, recipe); alone.ok())
-    references->comm_ns = std::min(references->comm_ns, *alone);
+  if (references->complete) {
+    if (const auto alone = TransfersNsOf(problem_, platform_, recipe); alone.ok())
+      references->comm_ns = std::min(references->comm_ns, *alone);
+  }
   plan.prediction = PredictionOf(plan.simulation, *references);
   plan.algorithm = plan.schedule.algorithm;
   plan.options = OptionsOf(problem_, recipe);

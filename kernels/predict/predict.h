@@ -18,8 +18,8 @@ struct References {
   int64_t gemm_ns = 0;
   int64_t comm_ns = 0;     // T_comm: the transfers alone, by the fastest of the routes
   int64_t unfused_ns = 0;  // T_unfused: serial
-  // False if serial has more than kMaxPlanSteps steps, so that planning it takes long: unfused_ns
-  // is then 0, and comm_ns is of the routes with fewer steps, or 0.
+  // False if serial has more than kMaxPlanSteps steps, so that planning it takes long: comm_ns and
+  // unfused_ns are then 0.
   bool complete = true;
 };
 
