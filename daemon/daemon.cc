@@ -43,7 +43,6 @@
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
-#include "kernels/base/thread.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -317,8 +316,6 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
 absl::Status WholeDaemon::CreateSequencer() {
   planner_ = std::make_unique<Loop>("plans and their proofs");
   large_planner_ = std::make_unique<Loop>("large plans and their proofs");
-  // Jobs with known plans go first. The thread of large plans, which take seconds, is not slowed.
-  planner_->Post(LowerPriority);
   for (const Loop* loop : {planner_.get(), large_planner_.get()})
     AGMM_RETURN_IF_ERROR(loop->status());
   sequencer_ = std::make_unique<Sequencer>(config_, &metrics_, ToHex(member_->incarnation()));

@@ -9,7 +9,6 @@
 #include "absl/time/clock.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/memory.h"
-#include "kernels/base/thread.h"
 #include "kernels/device/message_slot.h"
 #include "proto/convert/rpc_status.h"
 
@@ -30,10 +29,7 @@ Runner::Runner(int self_node, int first_rank, std::vector<LocalDevice> devices,
       parked_total_(metrics->counter("runner_messages_parked_total")),
       launches_(
           self_node, node_.devices.size(), &calls_, &plans_,
-          [this](v1::Report report) { Report(std::move(report)); }, [this] { OfferParked(); }) {
-  // Jobs with known plans go first. The thread of large plans, which take seconds, is not slowed.
-  helper_.Post(LowerPriority);
-}
+          [this](v1::Report report) { Report(std::move(report)); }, [this] { OfferParked(); }) {}
 
 Runner::~Runner() {
   auto drained = std::make_shared<std::promise<void>>();

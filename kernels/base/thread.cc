@@ -1,8 +1,5 @@
 #include "kernels/base/thread.h"
 
-#include <sys/resource.h>
-
-#include <algorithm>
 #include <new>
 #include <system_error>
 #include <utility>
@@ -13,9 +10,6 @@
 
 namespace agmm {
 namespace {
-
-// Measured in daemon/sequencer/NOTES.md. The least priority would be 19.
-constexpr int kLowNice = 15;
 
 absl::Status NoThread(absl::string_view purpose, const char* why) {
   return absl::ResourceExhaustedError(absl::StrFormat(
@@ -35,14 +29,6 @@ absl::StatusOr<std::thread> StartThread(absl::string_view purpose, std::function
   } catch (const std::bad_alloc&) {
     return NoThread(purpose, "out of memory");
   }
-}
-
-// On Linux, a nice value belongs to a thread. An error of getpriority is -1, which is below
-// kLowNice.
-void LowerPriority() {
-  constexpr id_t kCallingThread = 0;
-  setpriority(PRIO_PROCESS, kCallingThread,
-              std::max(getpriority(PRIO_PROCESS, kCallingThread), kLowNice));
 }
 
 }  // namespace agmm

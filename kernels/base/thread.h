@@ -14,9 +14,4 @@ namespace agmm {
 // Errors: RESOURCE_EXHAUSTED.
 absl::StatusOr<std::thread> StartThread(absl::string_view purpose, std::function<void()> run);
 
-// Lets other threads go first where cores are short: the calling thread then gets about 3 % of a
-// core that another one wants. Threads that it starts later inherit that. Never raises a priority,
-// and has no effect where the system refuses it.
-void LowerPriority();
-
 }  // namespace agmm

@@ -145,9 +145,9 @@ TEST_F(Fault, AKilledClientsJobAndTensorsEnd) {
 }
 
 TEST_F(Fault, ADeadlineEndsTheJobAndNotTheWorld) {
-  const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "300ms"}));
+  const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "5s"}));
   EXPECT_EQ(ran.exit_code, 6) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 300ms: "));
+  EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 5s: "));
   EXPECT_FALSE(OutputExists());
   ExpectNextJobExact(0);
 }
