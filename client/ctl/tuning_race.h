@@ -33,7 +33,7 @@ struct TuningRace {
 };
 
 // Returns true for the error of a job that other plans of its problem may not have: this one does
-// not fit, or cannot be run. False if the daemons have no room for any job for now.
+// not fit, or cannot be run. False if the daemons cannot take any job at present.
 bool IsOfPlan(const absl::Status& error);
 // Returns true for an error that says what does not fit. Others may fit.
 bool DoesNotFit(const absl::Status& error);

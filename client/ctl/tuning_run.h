@@ -47,7 +47,7 @@ using OnTuned = std::function<void(const TunedShape& one, bool shown)>;
 // to a session that ends with the connection. Errors: INVALID_ARGUMENT for a budget that is too
 // short for one round, if that is known before anything runs, and DEADLINE_EXCEEDED if it is not;
 // RESOURCE_EXHAUSTED if no shape fits, or with QUOTA_FULL or
-// TRANSFERS_FULL if the daemons have no room for a call or a job for now.
+// TRANSFERS_FULL if the daemons cannot take another call or job at present.
 absl::Status Tune(Connection* connection, const TuneRequest& request, const OnTuned& on_done);
 
 }  // namespace agmm

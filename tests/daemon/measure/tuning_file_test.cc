@@ -119,7 +119,7 @@ TEST_F(TuningFileTest, AWriteFailsWhileAnotherDaemonHoldsTheLock) {
   EXPECT_TRUE(file.Add({PlanWithRows(8)}).ok());
 }
 
-// As it is for the group where its owner has the umask 0022. Root can write it all the same.
+// With the umask 0022 the owner's file is read-only for the group. Root can write it anyway.
 TEST_F(TuningFileTest, ALockThatCanOnlyBeReadIsHeld) {
   TuningFile file(temp_.path());
   close(open((temp_ / "tuning.textproto.lock").c_str(), O_RDONLY | O_CREAT, 0440));
