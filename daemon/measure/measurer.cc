@@ -37,8 +37,8 @@ constexpr int kMaxEpochs = 64;
 constexpr int kMostGrowth = 4;
 // Launches of a probe: the first one packs and connects, and tells how long an epoch takes.
 constexpr int kLaunches = 6;
-// The launches of products whose times are subtracted from each other.
-constexpr int kRowsLaunches = 14;
+// The launches of products whose times are subtracted from each other, in each of their rounds.
+constexpr int kRowsLaunches = 9;
 // Launches go on up to this number while the middle half of their times spreads by more than the
 // factor, because another program disturbs them.
 constexpr int kMostLaunches = 30;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <utility>
 
 namespace agmm::measure {
@@ -27,8 +28,11 @@ constexpr size_t kProducts = 3;
 constexpr double kRowsNs = 3e6, kMovingShare = 0.5;
 constexpr int64_t kLeastWidth = 256, kMaxWidth = 8192;
 constexpr int64_t kLeastRows = 16, kMostRows = 1 << 20;
-// The last series, of products whose columns move.
-constexpr size_t kColumnSeries = 2;
+// A round of products whose operands move. In the last two, rows and columns are swapped.
+constexpr Probe::Kind kRound[] = {Probe::Kind::kRows, Probe::Kind::kMovingRows,
+                                  Probe::Kind::kWholeRows, Probe::Kind::kRows,
+                                  Probe::Kind::kMovingColumns};
+constexpr size_t kRoundSeries = std::size(kRound), kFirstColumns = 3;
 
 // Ranks of each node.
 std::map<int, std::vector<int>> RanksByNode(const Site& site) {
@@ -70,12 +74,10 @@ Survey::Survey(const Site& site) : site_(site) {
   // Cores that multiply also move bytes between nodes.
   if (!cores || by_node.size() < 2) return;
   const std::vector<int> pair = {by_node.begin()->second[0], std::next(by_node.begin())->second[0]};
-  using Kind = Probe::Kind;
-  Add(Kind::kMessages, pair, DType::kBF16, kPieces * kLeastBytes);
-  // Sized when their turn comes: the first ones, and the last two with rows and columns swapped.
-  for (const Kind kind :
-       {Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kRows, Kind::kMovingColumns})
-    series_.emplace_back().next = {kind, pair, DType::kBF16};
+  Add(Probe::Kind::kMessages, pair, DType::kBF16, kPieces * kLeastBytes);
+  // Sized when their turn comes.
+  for (int round = 0; round < kRounds; ++round)
+    for (const Probe::Kind kind : kRound) series_.emplace_back().next = {kind, pair, DType::kBF16};
 }
 
 void Survey::AddPair(int from, int to) {
@@ -128,13 +130,11 @@ void Survey::Advance() {
   Probe probe = series_[current_].next;
   if (probe.kind != Probe::Kind::kRows || probe.width > 0) return;
   if (!SizeRows(&probe)) return series_.resize(current_);
+  const int64_t columns = std::max(probe.size / kSideStep * kSideStep, kSideStep);
   for (size_t i = current_; i < series_.size(); ++i) {
-    if (i == series_.size() - kColumnSeries) {
-      const int64_t columns = std::max(probe.size / kSideStep * kSideStep, kSideStep);
-      probe.size = std::exchange(probe.width, columns);
-    }
-    probe.kind = series_[i].next.kind;
-    series_[i].next = probe;
+    const bool swapped = (i - current_) % kRoundSeries >= kFirstColumns;
+    series_[i].next.size = swapped ? probe.width : probe.size;
+    series_[i].next.width = swapped ? columns : probe.width;
   }
 }
 

@@ -26,6 +26,10 @@ struct Site {
 // The side of a product that takes hardly more than its fixed costs.
 inline constexpr int64_t kLeastSide = 16;
 
+// Products whose times are subtracted from each other are timed in this number of rounds, because
+// another program may disturb all of a round. A cost is the median of those of the rounds.
+inline constexpr int kRounds = 3;
+
 // Times of an epoch of one probe in ns, by world rank.
 using EpochTimes = std::map<int, double>;
 

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -321,17 +322,41 @@ void SetCopies(const Survey& survey, v1::WorldMachine* world, Devices* devices) 
   world->add_preset_fields("device.copy_ns_per_byte");
 }
 
-// Returns the time of a kind of product with moving operands, or of kRows, with the rows and
-// columns of `like`; 0 if there is none.
-double NsOf(const Survey& survey, Probe::Kind kind, const Probe& like) {
+// Returns the time of a kind of probe with the rows and columns of `like` in a round; 0 if there is
+// none.
+double NsOf(const Survey& survey, Probe::Kind kind, const Probe& like, int round = 0) {
   for (const Series& series : survey.series()) {
-    if (series.next.kind != kind || series.timed.empty() || series.next.size != like.size ||
-        series.next.width != like.width)
-      continue;
-    const double time_ns = Slowest(series.timed.back().second);
+    const Probe& probe = series.next;
+    if (probe.kind != kind || probe.size != like.size || probe.width != like.width) continue;
+    if (round-- > 0) continue;
+    const double time_ns = series.timed.empty() ? 0 : Slowest(series.timed.back().second);
     return IsTime(time_ns) ? time_ns : 0;
   }
   return 0;
+}
+
+// Returns the median of what `figure` returns for each round; none if it never returns one.
+std::optional<double> MedianOfRounds(const std::function<std::optional<double>(int)>& figure) {
+  std::vector<double> figures;
+  for (int round = 0; round < kRounds; ++round)
+    if (const std::optional<double> of_round = figure(round)) figures.push_back(*of_round);
+  if (figures.empty()) return std::nullopt;
+  std::sort(figures.begin(), figures.end());
+  return figures[(figures.size() - 1) / 2];
+}
+
+// Returns the time by which a product is longer while a part of an operand moves, for each byte of
+// `bytes`, after what is known of it, `known_ns`, has been subtracted. None: without a time, or if
+// it takes as long as the product, which another program does.
+std::optional<double> ByteNs(const Survey& survey, const Probe& moving, double bytes,
+                             double known_ns) {
+  return MedianOfRounds([&](int round) -> std::optional<double> {
+    const double alone_ns = NsOf(survey, Probe::Kind::kRows, moving, round);
+    const double moving_ns = NsOf(survey, moving.kind, moving, round);
+    const double longer_ns = moving_ns - alone_ns - known_ns;
+    if (alone_ns <= 0 || moving_ns <= 0 || longer_ns >= alone_ns) return std::nullopt;
+    return longer_ns / bytes;
+  });
 }
 
 // Returns the probe of a kind; null if it was not timed.
@@ -385,12 +410,9 @@ void SetMovedBytes(const Survey& survey, v1::WorldMachine* world) {
   const Probe* const moving = Timed(survey, Probe::Kind::kMovingRows);
   if (moving != nullptr && device.send_ns_per_byte() > 0) {
     const auto moved = static_cast<double>(moving->size * kDepth * SizeOf(moving->dtype));
-    const double alone_ns = NsOf(survey, Probe::Kind::kRows, *moving);
-    const double moving_ns = NsOf(survey, Probe::Kind::kMovingRows, *moving);
-    const double byte_ns = (moving_ns - alone_ns - MovingFixedNs(device)) / moved;
-    if (alone_ns > 0 && moving_ns > 0 && byte_ns < alone_ns / moved) {
+    if (const auto byte_ns = ByteNs(survey, *moving, moved, MovingFixedNs(device))) {
       const double plausible_ns =
-          std::max(std::min(byte_ns, MostByteNs(moving->ranks, *world)), kLeastByteNs);
+          std::max(std::min(*byte_ns, MostByteNs(moving->ranks, *world)), kLeastByteNs);
       device.set_send_ns_per_byte(plausible_ns);
       device.set_receive_ns_per_byte(plausible_ns);
       return;
@@ -407,13 +429,11 @@ void SetPacking(const Survey& survey, v1::WorldMachine* world) {
   if (columns != nullptr && device.pack_ns_per_byte() > 0) {
     // Half of B arrives at each rank, which sends as much.
     const auto arrived = static_cast<double>(columns->width / 2 * kDepth * SizeOf(columns->dtype));
-    const double alone_ns = NsOf(survey, Probe::Kind::kRows, *columns);
-    const double moving_ns = NsOf(survey, Probe::Kind::kMovingColumns, *columns);
     const double moved_ns = arrived * (device.send_ns_per_byte() + device.receive_ns_per_byte()) +
                             MovingFixedNs(device);
-    const double byte_ns = (moving_ns - alone_ns - moved_ns) / arrived;
-    if (alone_ns > 0 && moving_ns > 0 && byte_ns > 0 && byte_ns < alone_ns / arrived) {
-      device.set_pack_ns_per_byte(byte_ns);
+    const auto byte_ns = ByteNs(survey, *columns, arrived, moved_ns);
+    if (byte_ns.has_value() && *byte_ns > 0) {
+      device.set_pack_ns_per_byte(*byte_ns);
       return;
     }
   }
@@ -427,18 +447,21 @@ void SetBurst(const Survey& survey, v1::WorldMachine* world) {
   const v1::MachineDevice& device = machine.device();
   const Probe* const whole = Timed(survey, Probe::Kind::kWholeRows);
   if (whole == nullptr || device.message_us() <= 0) return;
-  const double alone_ns = NsOf(survey, Probe::Kind::kRows, *whole);
-  const double whole_ns = NsOf(survey, Probe::Kind::kWholeRows, *whole);
-  if (alone_ns <= 0 || whole_ns <= 0) return;
   for (const v1::MeasuredPath& path : world->paths()) {
     if (path.from_rank() != whole->ranks[0] || path.to_rank() != whole->ranks[1]) continue;
     const auto bytes = static_cast<double>(whole->size / 2 * kDepth * SizeOf(whole->dtype));
     const double bytes_per_ns = path.two_way_gb_per_s() / 2;
-    const double waited_ns = whole_ns - alone_ns - path.latency_us() * 1e3;
-    // Noise of the product looks like a burst.
-    if (waited_ns < 0 || bytes < kLeastWaitShare * alone_ns * bytes_per_ns) continue;
-    const double burst = bytes - waited_ns * bytes_per_ns;
-    machine.mutable_between()->set_burst_kb(std::clamp(burst, 0.0, bytes) / 1e3);
+    const auto burst = MedianOfRounds([&](int round) -> std::optional<double> {
+      const double alone_ns = NsOf(survey, Probe::Kind::kRows, *whole, round);
+      const double whole_ns = NsOf(survey, Probe::Kind::kWholeRows, *whole, round);
+      const double waited_ns = whole_ns - alone_ns - path.latency_us() * 1e3;
+      if (alone_ns <= 0 || whole_ns <= 0) return std::nullopt;
+      // Noise of the product looks like a burst.
+      if (waited_ns < 0 || bytes < kLeastWaitShare * alone_ns * bytes_per_ns) return std::nullopt;
+      return bytes - waited_ns * bytes_per_ns;
+    });
+    if (burst.has_value())
+      machine.mutable_between()->set_burst_kb(std::clamp(*burst, 0.0, bytes) / 1e3);
   }
 }
 

@@ -148,8 +148,12 @@ TEST(Survey, ProductsHideTheMovementOfTheirRows) {
       ++sized;
       std::vector<Kind> kinds;
       for (const Probe& probe : rows) kinds.push_back(probe.kind);
-      ASSERT_THAT(kinds, ElementsAre(Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kRows,
-                                     Kind::kMovingColumns));
+      const size_t series = kinds.size() / kRounds;
+      ASSERT_EQ(kinds.size(), series * kRounds);
+      EXPECT_THAT(std::vector<Kind>(kinds.begin(), kinds.begin() + static_cast<int64_t>(series)),
+                  ElementsAre(Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kRows,
+                              Kind::kMovingColumns));
+      for (size_t i = series; i < rows.size(); ++i) EXPECT_EQ(rows[i], rows[i - series]) << i;
       EXPECT_EQ(rows[3].size, rows[0].width);
       EXPECT_EQ(rows[3].width, std::max<int64_t>(64, rows[0].size / 64 * 64));
       EXPECT_EQ(rows[1].ranks, (std::vector{0, 2}));

@@ -258,6 +258,36 @@ TEST(WorldMachine, ColumnsThatMoveGiveTheTimeOfPacking) {
   }
 }
 
+// Another program takes a third of each product's time, or a product's wait, in one of the rounds.
+TEST(WorldMachine, ARoundThatIsDisturbedChangesNoCost) {
+  KnownWorld world;
+  world.bytes_per_ns = [](int, int) { return 0.5; };
+  world.burst_bytes = 100e3;
+  const Site site = NodesOf({0, 1});
+  for (const Kind disturbed :
+       {Kind::kRows, Kind::kMovingRows, Kind::kWholeRows, Kind::kMovingColumns}) {
+    for (int round = 0; round < kRounds; ++round) {
+      SCOPED_TRACE(testing::Message() << static_cast<int>(disturbed) << " in round " << round);
+      Survey survey(site);
+      int rounds = -1;  // that have begun: with rows that stay, before rows that move
+      int64_t rows = 0;
+      while (const std::optional<Probe> probe = survey.Next()) {
+        if (probe->kind == Kind::kRows && (rows == 0 || probe->size == rows)) ++rounds;
+        if (probe->kind == Kind::kRows && rows == 0) rows = probe->size;
+        const bool longer = probe->kind == disturbed && rounds == round;
+        EpochTimes times;
+        for (int rank : probe->ranks) times[rank] = world.TimeOf(*probe, rank) * (longer ? 1.3 : 1);
+        survey.Add(times, "a wire");
+      }
+      EXPECT_EQ(rounds, kRounds - 1);
+      const v1::Machine machine = MachineOf(survey, PresetFor("cpu")).machine();
+      EXPECT_THAT(machine.device().send_ns_per_byte(), DoubleNear(world.byte_ns, 0.01));
+      EXPECT_THAT(machine.device().pack_ns_per_byte(), DoubleNear(world.pack_ns, 0.03));
+      EXPECT_THAT(machine.between().burst_kb(), DoubleNear(world.burst_bytes / 1e3, 5));
+    }
+  }
+}
+
 TEST(WorldMachine, TheSmallestCopyAndProductGiveTheFixedCosts) {
   const v1::WorldMachine machine = MachineFor(NodesOf({0, 1}), {});
   const v1::MachineDevice& device = machine.machine().device();
