@@ -259,15 +259,15 @@ class Agmm:
     def measure(self):
         """Has the world measure itself until two measurements agree, and returns the machine: other programs disturb
         a single one."""
-        last = self._measure()
+        last = self.measure_once()
         for _ in range(MEASURES):
-            again = self._measure()
+            again = self.measure_once()
             if measurements_agree(last, again):
                 return again
             last = again
         raise ContenderFailed(f"agmm: no two of {MEASURES + 1} measurements agree; wait until the machine is idle")
 
-    def _measure(self):
+    def measure_once(self):
         version = self._ctl("topo")["world"]["machine"].get("version", 0)
         self._ctl("topo", "--measure")
         end = time.monotonic() + MEASURE_S

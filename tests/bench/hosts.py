@@ -104,13 +104,15 @@ class Hosts:
     def address(self, host):
         return f"{SUBNET}.{host + 1}"
 
-    def limit(self, bits_a_second):
-        """Sets the rate of every link in each direction. Takes effect for running programs, too."""
+    def limit(self, bits_a_second, only=None):
+        """Sets the rate of every link in each direction, or of the link of host `only`. Takes effect for running
+        programs, too."""
         limit = ("root", "tbf", "rate", f"{int(bits_a_second)}bit", "burst", BURST, "latency", "50ms")
-        for host in range(self.count):
+        for host in range(self.count) if only is None else [only]:
             tool("tc", "-n", namespace(host), "qdisc", "replace", "dev", DEVICE, *limit)
             tool("tc", "qdisc", "replace", "dev", f"{NAME}{host}", *limit)
-        self.rate_bits = bits_a_second
+        if only is None:
+            self.rate_bits = bits_a_second
 
     def command(self, host, command):
         """The command line that runs `command` on a host: in its network, with its name, on its core. It is killed
