@@ -3,7 +3,8 @@
 //   agmm_jobs ENDPOINT FOLDER, with commands as in contender_rank.h, of rank 0
 //
 // * run ALGORITHM COUNT PRODUCTS [SPEC]: COUNT jobs of PRODUCTS epochs each. Answers COUNT times a
-//   product, then COUNT times of the gather alone (of serial jobs; 0 elsewhere), in microseconds.
+//   product, COUNT times of the gather alone (of serial jobs; 0 elsewhere), and COUNT times from
+//   the first begin on any rank to the last one, in microseconds.
 //   ALGORITHM: NAME, NAME:CHUNKS or NAME:CHUNKS:K_CHUNKS. SPEC: A[M_x, K] * B[K, N_x] -> C[M, N_x]
 //   if left out. Operands have names of one letter; A is tensor bench.A.
 //
@@ -26,7 +27,7 @@ namespace agmm::bench {
 namespace {
 
 struct Times {
-  double job_us, gather_us;
+  double job_us, gather_us, launch_us;
 };
 
 class Application {
@@ -50,13 +51,15 @@ class Application {
     if (!ran.ok()) throw std::runtime_error(ran.status().message());
     const absl::StatusOr<v1::Job> job = connection_.GetJob(ran->id);
     if (!job.ok()) throw std::runtime_error(std::string(job.status().message()));
-    double begin = INFINITY, end = 0;
+    double begin = INFINITY, last_begin = 0, end = 0;
     for (const v1::RankReport& report : job->ranks()) {
       if (report.epoch_us().empty()) throw std::runtime_error("a rank did not report its epochs");
       begin = std::min(begin, report.start_unix_us());
+      last_begin = std::max(last_begin, report.start_unix_us());
       end = std::max(end, report.epoch_start_unix_us() + *report.epoch_us().rbegin());
     }
-    return {(end - begin) / products, algorithm == "serial" ? ran->figures.gather_us : 0};
+    return {(end - begin) / products, algorithm == "serial" ? ran->figures.gather_us : 0,
+            last_begin - begin};
   }
 
  private:
@@ -78,15 +81,16 @@ class Application {
 
 std::string Answer(Application& application, const Words& words) {
   if (words.at(0) != "run") throw std::invalid_argument("unknown command " + words[0]);
-  std::string jobs, gathers, spec;
+  std::string jobs, gathers, launches, spec;
   for (size_t i = 4; i < words.size(); ++i) absl::StrAppend(&spec, words[i], " ");
   if (spec.empty()) spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";
   for (int i = 0; i < std::stoi(words.at(2)); ++i) {
     const Times times = application.Run(words.at(1), std::stoi(words.at(3)), spec);
     absl::StrAppendFormat(&jobs, "%.1f ", times.job_us);
     absl::StrAppendFormat(&gathers, "%.1f ", times.gather_us);
+    absl::StrAppendFormat(&launches, "%.1f ", times.launch_us);
   }
-  return jobs + gathers;
+  return jobs + gathers + launches;
 }
 
 }  // namespace

@@ -222,6 +222,7 @@ class Bench:
             )
         if self.agmm.gather_us:
             case["gather_us"]["agmm"] = self.agmm.gather_us
+        case["launch_us"] = self.agmm.launch_us
         case["unfused"] = [
             form
             for form in ("agmm serial", "mpi allgather + gemm", "torch gloo + matmul")

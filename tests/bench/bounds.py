@@ -11,6 +11,8 @@
     For products in a row, T_ag is the larger of two times: the T_ag of a single product, and the time that the link
                 needs for the bytes, of which one burst of tbf in each row is free.
     speedup     T_unfused / T         E        1 - (T - T_gemm) / (T_unfused - T_gemm), if T_unfused > 1.05 T_gemm
+    limited by  (of agmm, if another contender is faster) "launch" if the ranks begin so far apart that it is most of what T
+                takes beyond T_lb_cpu, else the larger term of T_lb_cpu: "link" (T_ag) or "cores"
 T is the median over the rounds of the slowest rank's time.
 """
 
@@ -82,6 +84,12 @@ def lower_cpu_us(gemm, communication, c_ns, moved_bytes):
     return max(communication, gemm + c_ns * moved_bytes / 1000)
 
 
+def limited_by(t, launch, gather, lower_cpu):
+    if launch > (t - lower_cpu) / 2 > 0:
+        return "launch"
+    return "link" if gather >= lower_cpu else "cores"
+
+
 def figures(case):
     """Computes the figures of a case from its samples. `case` is as report.py describes it, without `figures`."""
     gemm_by, gemm = fastest(case["gemm_us"])
@@ -101,6 +109,7 @@ def figures(case):
     for name, samples in case["samples_us"].items():
         t = median(samples)
         to_hide = unfused - gemm
+        launch = median(case.get("launch_us", {}).get(name) or [0]) / case.get("products", 1)
         contenders[name] = {
             "t_us": t,
             "spread": spread(samples),
@@ -108,6 +117,8 @@ def figures(case):
             "r_cpu": lower_cpu / t,
             "speedup": unfused / t,
             "e": 1 - (t - gemm) / to_hide if to_hide > LEAST_TO_HIDE * gemm else None,
+            "launch_us": launch,
+            "limited_by": limited_by(t, launch, gather, lower_cpu),
         }
     return {
         "t_gemm_us": gemm,

@@ -185,7 +185,7 @@ class Agmm:
     def __init__(self, hosts, folder, binaries, algorithms=None, client=True, devices=1):
         self.ctl, self.folder = str(binaries / "agmmctl"), folder / "agmm"
         self.folder.mkdir()
-        self.daemons, self.gather_us = [], []
+        self.daemons, self.gather_us, self.launch_us = [], [], {}
         self.forms = {f"agmm {name}": name for name in algorithms or self._offered()}
         nodes = "\n".join(
             f'  node {{ name: "h{h}" address: "{hosts.address(h)}:{self.PORT}" devices: {devices} }}'
@@ -297,7 +297,7 @@ class Agmm:
         self._fill("bench.A", shape.m, shape.k, "[M_x, K]", "--kind", "integers", "--seed", str(SEED_A))
         self._fill("bench.B", shape.k, shape.n, "[K, N_x]", "--kind", "integers", "--seed", str(SEED_B))
         self._poison()
-        self.gather_us = []
+        self.gather_us, self.launch_us = [], {}
         jobs = {form: self._job(algorithm) for form, algorithm in self.forms.items()}
         return {
             form: f"{job['algorithm']}, {job['chunks']} chunk{'s' * (job['chunks'] != 1)} a shard"
@@ -310,7 +310,9 @@ class Agmm:
     def run(self, form, count, products=1):
         answer = [float(word) for word in self.client.call(f"run {self.forms[form]} {count} {products}")[0].split()]
         if products == 1:
-            self.gather_us += [us for us in answer[count + 1 :] if us]  # the first one finds the others' caches
+            # The first one finds the others' caches.
+            self.gather_us += [us for us in answer[count + 1 : 2 * count] if us]
+            self.launch_us.setdefault(form, []).extend(answer[2 * count + 1 :])
         return answer[:count]
 
     def rows(self, form, rows, products):

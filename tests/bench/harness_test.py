@@ -41,6 +41,7 @@ def canned():
         },
         "gemm_us": {"B plain": [25000, 24000], "B packed": [21000, 21000]},
         "gather_us": {"mpi": [36100, 36100], "ucx": [36500]},
+        "launch_us": {"agmm auto": [100, 120, 110]},
         "c_ns": [0.3, 0.4, 0.5],
         "unfused": ["agmm serial", "mpi allgather + gemm"],
         "notes": {"agmm auto": "ring, 8 chunks a shard"},
@@ -146,6 +147,25 @@ class Bounds(unittest.TestCase):
         self.assertAlmostEqual(auto["speedup"], 57500 / 41000)
         self.assertAlmostEqual(auto["spread"], 1000 / 41000)
         self.assertAlmostEqual(f["versus"]["ratio"], 41000 / 57500)
+
+    def test_a_limit_is_the_launch_or_the_larger_term_of_the_bound(self):
+        limits = [(270, 110, 40, 80), (400, 110, 80, 80), (400, 110, 40, 80), (70, 0, 40, 80)]
+        self.assertEqual([bounds.limited_by(*of) for of in limits], ["launch", "link", "cores", "cores"])
+        auto = canned()["cases"][0]["figures"]["contenders"]["agmm auto"]
+        self.assertEqual((auto["launch_us"], auto["limited_by"]), (110, "link"))
+
+    def test_cases_in_which_another_is_faster_are_listed_with_their_limit(self):
+        run = canned()
+        case = run["cases"][1]
+        case["samples_us"]["agmm auto"], case["launch_us"] = [230], {"agmm auto": [120]}
+        case["figures"] = bounds.figures(case)
+        lines = [line for line in report.text(run).splitlines() if line.startswith("slower")]
+        self.assertEqual(
+            lines,
+            [
+                "slower than the best other, limited by the launch: nothing to hide (2.21, the launch 0.120 of 0.230 ms)"
+            ],
+        )
 
     def test_the_wire_time_counts_on_cpus(self):
         case = canned()["cases"][0]

@@ -9,6 +9,7 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
     cases[]      rate_bits, name, m, n, k, hosts
                  samples_us{contender: [T]}     every measured run in order, on the slowest rank
                  gemm_us{who: [t]}, gather_us{who: [t]}, c_ns[]
+                 launch_us{contender: [t]}      of agmm: from the first begin of a rank to the last one
                  unfused[]                      the contenders that gather and then multiply, once
                  notes{contender: what it chose}
                  figures                        computed from the above by bounds.py
@@ -18,6 +19,7 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
 
 import json
 import sys
+import textwrap
 from statistics import median
 
 import bounds
@@ -126,6 +128,7 @@ def summary_table(title, cases):
             f"{case['name'][:27]:28}{case['rate_bits'] / 1e9:>6g}{ms(f['t_lb_cpu_us']):>10}  {against['agmm'][:15]:16}"
             f"{ms(ours['t_us']):>9}{ours['r_cpu']:>7.2f}  {against['other'][:20]:21}{ms(other['t_us']):>8}"
         )
+    yield from missed_lines(cases)
     ratios = [f["versus"]["ratio"] for _, f in cases]
     yield (
         f"T of the best agmm / T of the best other: median {median(ratios):.2f}, worst {max(ratios):.2f} (goal: 0.90, 1.00), "
@@ -133,6 +136,19 @@ def summary_table(title, cases):
     )
     r_cpu = [f["contenders"][f["versus"]["agmm"]]["r_cpu"] for _, f in cases]
     yield f"R_cpu of the best agmm: median {median(r_cpu):.2f}, worst {min(r_cpu):.2f} (goal: 0.92)"
+
+
+def missed_lines(cases):
+    """The cases in which another contender is faster than agmm, by what limits agmm."""
+    missed = {}
+    for case, f in cases:
+        ours = f["contenders"][f["versus"]["agmm"]]
+        if f["versus"]["ratio"] > 1:
+            late = f", the launch {ms(ours['launch_us'])} of {ms(ours['t_us'])} ms" if ours["limited_by"] == "launch" else ""
+            missed.setdefault(ours["limited_by"], []).append(f"{case['name']} ({f['versus']['ratio']:.2f}{late})")
+    for limit, names in missed.items():
+        line = f"slower than the best other, limited by the {limit}: {'; '.join(names)}"
+        yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ")
 
 
 def text(run):
