@@ -15,6 +15,7 @@ sys.path.insert(0, str(HERE))
 
 import bounds  # noqa: E402
 import chart  # noqa: E402
+import contenders  # noqa: E402
 import report  # noqa: E402
 import service_figures  # noqa: E402
 import service_parts  # noqa: E402
@@ -272,6 +273,22 @@ class TalkingToRanks(unittest.TestCase):
             ranks = self.ranks(folder, "echo no such library >&2; exit 3")
             with self.assertRaisesRegex(ContenderFailed, "someone has ended with code 3 at `start`.*no such library"):
                 ranks.ready(30)
+
+    def test_measurements_agree_within_their_bounds(self):
+        def world(link=1.0, memory=20.0, product=100.0, byte_ns=0.5, burst=200):
+            device = {"gemm": [{"gflop_per_s": product}], "send_ns_per_byte": byte_ns}
+            paths = [
+                {"to_node": node, "one_way_gb_per_s": rate, "two_way_gb_per_s": 2 * rate}
+                for node, rate in ((0, memory), (1, link))
+            ]
+            return {"paths": paths, "machine": {"device": device, "between": {"burst_kb": burst}}}
+
+        for other in ({}, {"link": 1.05}, {"memory": 21}, {"product": 105}, {"byte_ns": 0.55}, {"burst": 250}):
+            self.assertTrue(contenders.measurements_agree(world(), world(**other)), other)
+        for other in ({"link": 2}, {"memory": 40}, {"product": 200}, {"byte_ns": 1}, {"burst": 400}):
+            self.assertFalse(contenders.measurements_agree(world(), world(**other)), other)
+            of_links = "link" in other or "byte_ns" in other
+            self.assertEqual(contenders.measurements_agree(world(), world(**other), True), not of_links, other)
 
     def test_an_error_is_passed_on(self):
         with tempfile.TemporaryDirectory() as folder:
