@@ -3,13 +3,13 @@
 #include <spdlog/spdlog.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "daemon/measure/epoch_times.h"
 #include "kernels/base/large_pages.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
@@ -53,17 +53,6 @@ constexpr int64_t kFillColumns = 1024;
 // Memory is placed and filled in pieces, because a job may have to wait for one. They end where
 // large pages do: a page that belongs to two tensors is never a large one.
 constexpr int64_t kPieceBytes = kLargePageBytes;
-
-// Returns the mean time of an epoch in a launch, without the first one, which waits for the other
-// nodes to begin: from the end of that to the end of the last one. The times of single epochs would
-// leave out what has arrived before its receiver began the epoch.
-double MeanEpochNs(const v1::RankReport& rank) {
-  const int epochs = rank.epoch_us_size();
-  if (epochs < 2) return rank.epoch_us(0) * 1e3;
-  const double first_end_us = rank.start_unix_us() + rank.epoch_us(0);
-  const double last_end_us = rank.epoch_start_unix_us() + rank.epoch_us(epochs - 1);
-  return (last_end_us - first_end_us) / (epochs - 1) * 1e3;
-}
 
 bool IsRows(const Probe& probe) { return probe.width > 0; }
 
@@ -428,11 +417,8 @@ void Measurer::OnLaunchDone(int node, const v1::LaunchDone& done) {
       run_->awaited.erase(node) == 0)
     return;
   const bool timed = run_->launches > 0;
-  for (const v1::RankReport& rank : done.ranks()) {
-    if (rank.epoch_us().empty()) continue;
-    const double mean_ns = MeanEpochNs(rank);
-    if (!std::isfinite(mean_ns)) continue;  // whatever the nodes report
-    if (timed) run_->epoch_ns[rank.rank()].push_back(mean_ns);
+  for (const auto& [rank, mean_ns] : measure::MeanEpochNs(done)) {
+    if (timed) run_->epoch_ns[rank].push_back(mean_ns);
     run_->latest_ns = std::max(run_->latest_ns, mean_ns);
   }
   if (absl::Status error = FromProto(done.error()); !error.ok() && run_->error.ok()) {
