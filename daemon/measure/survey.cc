@@ -74,6 +74,8 @@ Survey::Survey(const Site& site) : site_(site) {
   // Cores that multiply also move bytes between nodes.
   if (!cores || by_node.size() < 2) return;
   const std::vector<int> pair = {by_node.begin()->second[0], std::next(by_node.begin())->second[0]};
+  // A device alone on its node may multiply faster than beside others.
+  if (pair != all) Add(Probe::Kind::kProduct, pair, DType::kBF16, kFirstSide);
   Add(Probe::Kind::kMessages, pair, DType::kBF16, kPieces * kLeastBytes);
   // Sized when their turn comes.
   for (int round = 0; round < kRounds; ++round)
@@ -105,7 +107,8 @@ bool Survey::SizeRows(Probe* probe) const {
     if (series.next.kind == Probe::Kind::kBothWays && series.next.ranks == probe->ranks) {
       both_ns = slowest_ns;
       both_bytes = size;
-    } else if (IsProduct(series.next) && series.next.dtype == probe->dtype && slowest_ns > 0 &&
+    } else if (IsProduct(series.next) && series.next.ranks == probe->ranks &&
+               series.next.dtype == probe->dtype && slowest_ns > 0 &&
                series.timed.back().first > kLeastSide) {
       flops_per_ns = 2 * std::pow(size, 3) / slowest_ns;
     }

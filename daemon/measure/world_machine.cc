@@ -265,6 +265,8 @@ void SetProducts(const Survey& survey, v1::WorldMachine* world, Devices* devices
   const double fixed_ns = (device.multiply_us() + device.step_us()) * 1e3;
   for (const Series& series : survey.series()) {
     if (series.next.kind != Probe::Kind::kProduct) continue;
+    // The devices of a node work at the same time.
+    if (series.next.ranks.size() < survey.site().node_of_rank.size()) continue;
     const v1::DType dtype = ToProto(series.next.dtype);
     const std::vector<TimedProduct> products = Growing(AddProducts(series, fixed_ns, devices));
     if (products.empty()) {
@@ -335,28 +337,41 @@ double NsOf(const Survey& survey, Probe::Kind kind, const Probe& like, int round
   return 0;
 }
 
-// Returns the median of what `figure` returns for each round; none if it never returns one.
-std::optional<double> MedianOfRounds(const std::function<std::optional<double>(int)>& figure) {
-  std::vector<double> figures;
-  for (int round = 0; round < kRounds; ++round)
-    if (const std::optional<double> of_round = figure(round)) figures.push_back(*of_round);
-  if (figures.empty()) return std::nullopt;
+double Median(std::vector<double> figures) {
   std::sort(figures.begin(), figures.end());
-  return figures[(figures.size() - 1) / 2];
+  return (figures[(figures.size() - 1) / 2] + figures[figures.size() / 2]) / 2;
 }
 
-// Returns the time by which a product is longer while a part of an operand moves, for each byte of
-// `bytes`, after what is known of it, `known_ns`, has been subtracted. None: without a time, or if
-// it takes as long as the product, which another program does.
-std::optional<double> ByteNs(const Survey& survey, const Probe& moving, double bytes,
-                             double known_ns) {
-  return MedianOfRounds([&](int round) -> std::optional<double> {
+// Times of a product in ns: medians of the rounds.
+struct Longer {
+  double alone_ns = 0;   // all of its operands are there
+  double longer_ns = 0;  // by which it takes longer if a part of an operand moves
+};
+
+// Returns how much longer the product `moving` takes than without the movement; none if it was not
+// timed. Rounds that another program has disturbed count, because they may be too long or too
+// short.
+std::optional<Longer> LongerOf(const Survey& survey, const Probe& moving) {
+  std::vector<double> alone, longer;
+  for (int round = 0; round < kRounds; ++round) {
     const double alone_ns = NsOf(survey, Probe::Kind::kRows, moving, round);
     const double moving_ns = NsOf(survey, moving.kind, moving, round);
-    const double longer_ns = moving_ns - alone_ns - known_ns;
-    if (alone_ns <= 0 || moving_ns <= 0 || longer_ns >= alone_ns) return std::nullopt;
-    return longer_ns / bytes;
-  });
+    if (alone_ns <= 0 || moving_ns <= 0) continue;
+    alone.push_back(alone_ns);
+    longer.push_back(moving_ns - alone_ns);
+  }
+  if (alone.empty()) return std::nullopt;
+  return Longer{Median(std::move(alone)), Median(std::move(longer))};
+}
+
+// Returns the time by which a product is longer for each of `bytes` that move, after what is known
+// of it, `known_ns`, has been subtracted. None: without a time, or if it is as long as the product,
+// which only another program explains.
+std::optional<double> ByteNs(const Survey& survey, const Probe& moving, double bytes,
+                             double known_ns) {
+  const std::optional<Longer> times = LongerOf(survey, moving);
+  if (!times.has_value() || times->longer_ns - known_ns >= times->alone_ns) return std::nullopt;
+  return (times->longer_ns - known_ns) / bytes;
 }
 
 // Returns the probe of a kind; null if it was not timed.
@@ -440,28 +455,33 @@ void SetPacking(const Survey& survey, v1::WorldMachine* world) {
   world->add_preset_fields("device.pack_ns_per_byte");
 }
 
-// Sets the bytes that pass a link at once after it was idle, which it is while a product runs: the
-// ones that a product waits less for than the link's rate says.
+// Returns the bytes that pass a link at once after it was idle, which it is while a product runs: a
+// product waits less for them than the link's rate says. None: noise hides them.
+std::optional<double> BurstBytes(const Survey& survey, const Probe& whole,
+                                 const v1::WorldMachine& world) {
+  const std::optional<Longer> times = LongerOf(survey, whole);
+  if (!times.has_value()) return std::nullopt;
+  const double noise_ns = kLeastWaitShare * times->alone_ns;
+  for (const v1::MeasuredPath& path : world.paths()) {
+    if (path.from_rank() != whole.ranks[0] || path.to_rank() != whole.ranks[1]) continue;
+    const auto bytes = static_cast<double>(whole.size / 2 * kDepth * SizeOf(whole.dtype));
+    const double bytes_per_ns = path.two_way_gb_per_s() / 2;
+    const double waited_ns = times->longer_ns - path.latency_us() * 1e3;
+    // Noise of the product looks like a burst.
+    if (waited_ns < -noise_ns || bytes < noise_ns * bytes_per_ns) return std::nullopt;
+    return std::clamp(bytes - waited_ns * bytes_per_ns, 0.0, bytes);
+  }
+  return std::nullopt;
+}
+
 void SetBurst(const Survey& survey, v1::WorldMachine* world) {
   v1::Machine& machine = *world->mutable_machine();
-  const v1::MachineDevice& device = machine.device();
   const Probe* const whole = Timed(survey, Probe::Kind::kWholeRows);
-  if (whole == nullptr || device.message_us() <= 0) return;
-  for (const v1::MeasuredPath& path : world->paths()) {
-    if (path.from_rank() != whole->ranks[0] || path.to_rank() != whole->ranks[1]) continue;
-    const auto bytes = static_cast<double>(whole->size / 2 * kDepth * SizeOf(whole->dtype));
-    const double bytes_per_ns = path.two_way_gb_per_s() / 2;
-    const auto burst = MedianOfRounds([&](int round) -> std::optional<double> {
-      const double alone_ns = NsOf(survey, Probe::Kind::kRows, *whole, round);
-      const double whole_ns = NsOf(survey, Probe::Kind::kWholeRows, *whole, round);
-      const double waited_ns = whole_ns - alone_ns - path.latency_us() * 1e3;
-      if (alone_ns <= 0 || whole_ns <= 0) return std::nullopt;
-      // Noise of the product looks like a burst.
-      if (waited_ns < 0 || bytes < kLeastWaitShare * alone_ns * bytes_per_ns) return std::nullopt;
-      return bytes - waited_ns * bytes_per_ns;
-    });
-    if (burst.has_value())
-      machine.mutable_between()->set_burst_kb(std::clamp(*burst, 0.0, bytes) / 1e3);
+  if (whole == nullptr || machine.device().message_us() <= 0) return;
+  if (const std::optional<double> bytes = BurstBytes(survey, *whole, *world)) {
+    machine.mutable_between()->set_burst_kb(*bytes / 1e3);
+  } else {
+    world->add_preset_fields("between.burst_kb");
   }
 }
 
