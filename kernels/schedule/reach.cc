@@ -17,6 +17,7 @@ Reach::Reach(const Order& order)
     row.places[0] = number;
     row.chain = order.ChainOf(index);
     row.start = order.StartOf({index, 0});
+    row.home = order.ChainOf(order.NodeOf({order.RankOf(index), kEnvironment}).index);
     row.first_edge = static_cast<int>(edges_.size());
     // The first gate of a step is the step before it, or of a relay lane the end of the lane.
     bool crosses = true;
@@ -32,6 +33,7 @@ Reach::Reach(const Order& order)
   AddOrder(2, /*first_in_first_out=*/false, /*ascending=*/false);
   AddOrder(3, /*first_in_first_out=*/false, /*ascending=*/true);
   FindLatest();
+  FindLatestHome();
 }
 
 void Reach::AddOrder(int number, bool first_in_first_out, bool ascending) {
@@ -68,6 +70,19 @@ void Reach::FindLatest() {
       const Row& gate = rows_[edge.row];
       const Places& from = edge.next_epoch ? gate.places : gate.latest;
       for (int i = 0; i < kOrders; ++i) row.latest[i] = std::max(row.latest[i], from[i]);
+    }
+  }
+}
+
+void Reach::FindLatestHome() {
+  for (Row& row : rows_) {
+    for (int e = row.first_edge; e < row.last_edge; ++e) {
+      const Edge& edge = edges_[e];
+      const Row& gate = rows_[edge.row];
+      if (edge.next_epoch || gate.home != row.home) continue;
+      const int latest =
+          gate.chain == row.home ? gate.start + (edge.arrival ? 0 : 1) : gate.latest_home;
+      row.latest_home = std::max(row.latest_home, latest);
     }
   }
 }
@@ -112,6 +127,8 @@ bool Reach::Enter(const Point& x, int x_row, const Visit& visit) {
   const bool later = visit.epoch > x.node.epoch;
   if (!later && is_past(row.places)) return false;
   if (row.chain == from.chain) return later || row.start > from.start;
+  if (!later && row.home == from.chain && row.latest_home >= from.start + (x.end ? 1 : 0))
+    return true;
   if (later && is_past(row.latest)) return false;
   int& seen = row.seen[visit.epoch];
   if (seen == walks_) return false;

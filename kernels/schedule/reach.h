@@ -64,6 +64,9 @@ class Reach {
     int chain = 0, start = 0;  // as in Order, in epoch 0
     int first_edge = 0, last_edge = 0;
     std::array<int, 2> seen = {};  // by epoch: the number of the last walk
+    // Lane 0 of the row's rank, and the last position of it that comes before the row by a path
+    // within the rank and the epoch.
+    int home = 0, latest_home = -1;
   };
 
   static bool Meet(const Bits& a, const Bits& b) {
@@ -84,6 +87,7 @@ class Reach {
   // Numbers all rows from the last one back, such that a row comes before the rows that it gates.
   void AddOrder(int number, bool first_in_first_out, bool ascending);
   void FindLatest();
+  void FindLatestHome();
 
   // A walk back from rows of an epoch.
   struct Visit {
