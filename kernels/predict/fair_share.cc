@@ -58,8 +58,12 @@ void FairShare::Begin(int64_t now, int tag, absl::Span<const Usage> usages) {
 
 std::optional<int64_t> FairShare::NextEnd() {
   Rebalance();
-  if (ends_.empty()) return std::nullopt;
-  return ends_.front().time;
+  while (!ends_.empty()) {
+    const Ending& end = activities_[ends_.front().activity].end;
+    if (end.time == ends_.front().time) return end.time;
+    SinkEnd(end, 0);
+  }
+  return std::nullopt;
 }
 
 const std::vector<int>& FairShare::End(int64_t now) {
@@ -210,11 +214,17 @@ void FairShare::MoveEnd(int index) {
   if (at < 0) {
     at = static_cast<int>(ends_.size());
     ends_.push_back(end);
+  } else if (ends_[at].IsBefore(end)) {
+    return;
   }
   for (int above = (at - 1) / 2; at > 0 && end.IsBefore(ends_[above]); above = (at - 1) / 2) {
     PlaceEnd(ends_[above], at);
     at = above;
   }
+  PlaceEnd(end, at);
+}
+
+void FairShare::SinkEnd(const Ending& end, int at) {
   const int size = static_cast<int>(ends_.size());
   for (int below = 2 * at + 1; below < size; below = 2 * at + 1) {
     if (below + 1 < size && ends_[below + 1].IsBefore(ends_[below])) ++below;
@@ -227,11 +237,9 @@ void FairShare::MoveEnd(int index) {
 
 void FairShare::RemoveFirstEnd() {
   activities_[ends_.front().activity].end_at = -1;
-  const int last = ends_.back().activity;
+  const Ending last = ends_.back();
   ends_.pop_back();
-  if (ends_.empty() || activities_[last].end_at < 0) return;
-  activities_[last].end_at = 0;
-  MoveEnd(last);
+  if (!ends_.empty()) SinkEnd(last, 0);
 }
 
 }  // namespace agmm

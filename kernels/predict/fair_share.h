@@ -74,9 +74,10 @@ class FairShare {
   void Spread(Resource resource, double old_level);
   void SetRate(int activity);
 
-  // Keep ends_ a heap after the end of an activity has changed.
+  // Keep ends_ a heap. Later ends are not moved, because most ends move several times.
   void PlaceEnd(const Ending& end, int at);
   void MoveEnd(int activity);
+  void SinkEnd(const Ending& end, int at);
   void RemoveFirstEnd();
 
   int64_t now_ = 0;
@@ -94,7 +95,8 @@ class FairShare {
   std::vector<int> begun_;         // activities without a rate
   std::vector<double> demands_;    // scratch of LevelOf
   std::vector<int> ended_, ending_;
-  std::vector<Ending> ends_;  // a heap: the next one is the first
+  // A heap of the activities, whose ends are these or later.
+  std::vector<Ending> ends_;
 };
 
 }  // namespace agmm

@@ -86,6 +86,9 @@ class Simulator {
   void Open(int run, int source, int64_t time);
   void OpenGate(int cause, bool by_arrival, int node, int epoch, int64_t time);
   void Start(int run, int64_t now);
+  // Returns the time of the next end or start; nothing if there is none.
+  std::optional<int64_t> NextTime();
+  void EndActivities(int64_t now);
   void EndActivity(int run, const NodeActivity& activity, int64_t now);
   void EndRun(int run, int64_t now);
 
@@ -271,6 +274,23 @@ void Simulator::EndRun(int index, int64_t now) {
     EndActivity(RunOf(activity->node, EpochOf(index)), *activity, now);
 }
 
+std::optional<int64_t> Simulator::NextTime() {
+  const std::optional<int64_t> end = share_->NextEnd();
+  if (starts_.empty()) return end;
+  const int64_t start = starts_.top().first;
+  return end ? std::min(*end, start) : start;
+}
+
+void Simulator::EndActivities(int64_t now) {
+  // Copied, because ends of runs begin activities.
+  const std::vector<int> ended = share_->End(now);
+  const int count = static_cast<int>(activities_.size());
+  for (const int tag : ended) {
+    const NodeActivity& activity = activities_[tag % count];
+    EndActivity(RunOf(activity.node, tag / count), activity, now);
+  }
+}
+
 absl::Status Simulator::Execute() {
   for (int index = 0; index < static_cast<int>(runs_.size()); ++index) {
     const int node = NodeOf(index), epoch = EpochOf(index);
@@ -279,23 +299,13 @@ absl::Status Simulator::Execute() {
     for (const Order::Gate& gate : order_.GatesOf(node)) run.missing += gate.lag <= epoch;
     if (run.missing == 0) starts_.emplace(0, index);
   }
-  std::vector<int> ended;
-  while (true) {
-    const std::optional<int64_t> end = share_->NextEnd();
-    if (end && (starts_.empty() || *end <= starts_.top().first)) {
-      // Copied, because ends of runs begin activities.
-      ended = share_->End(*end);
-      const int count = static_cast<int>(activities_.size());
-      for (const int tag : ended) {
-        const NodeActivity& activity = activities_[tag % count];
-        EndActivity(RunOf(activity.node, tag / count), activity, *end);
-      }
-    } else if (!starts_.empty()) {
-      const auto [time, run] = starts_.top();
+  for (std::optional<int64_t> now = 0; now; now = NextTime()) {
+    if (share_->NextEnd() == now) EndActivities(*now);
+    // Rates are computed once for all activities that begin at the same time.
+    while (!starts_.empty() && starts_.top().first == *now) {
+      const int run = starts_.top().second;
       starts_.pop();
-      Start(run, time);
-    } else {
-      break;
+      Start(run, *now);
     }
   }
   if (ended_ == static_cast<int>(runs_.size())) return absl::OkStatus();
