@@ -16,6 +16,7 @@
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/manual_clock.h"
 #include "tests/support/notification.h"
+#include "tests/support/run_on_loop.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
@@ -61,12 +62,7 @@ class MeasurerTest : public ::testing::Test {
 
   template <typename Task>
   void Do(Task task) {
-    Notification done;
-    loop_.Post([&] {
-      task();
-      loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
-    });
-    done.Wait();
+    RunOnLoop(&loop_, std::move(task));
   }
   // Waits for the worker, and for the loop to handle what it has posted.
   void Settle() {

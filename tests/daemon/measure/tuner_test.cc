@@ -14,6 +14,7 @@
 #include "tests/daemon/fake_members.h"
 #include "tests/support/logged.h"
 #include "tests/support/notification.h"
+#include "tests/support/run_on_loop.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
@@ -77,12 +78,7 @@ class TunerTest : public testing::Test {
   }
   template <typename Task>
   void Do(Task task) {
-    Notification done;
-    loop_.Post([&] {
-      task();
-      done.Notify();
-    });
-    done.Wait();
+    RunOnLoop(&loop_, std::move(task));
   }
   absl::StatusOr<v1::TuningStatus> Get() {
     absl::StatusOr<v1::TuningStatus> answer = absl::UnknownError("no answer");

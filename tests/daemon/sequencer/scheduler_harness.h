@@ -19,6 +19,7 @@
 #include "tests/daemon/manual_clock.h"
 #include "tests/support/notification.h"
 #include "tests/support/patience.h"
+#include "tests/support/run_on_loop.h"
 
 namespace agmm {
 
@@ -86,15 +87,9 @@ class SchedulerTest : public ::testing::Test {
     return parts;
   }
 
-  // Runs `task` on the loop, and everything that it posts there.
   template <typename Task>
   void Do(Task task) {
-    Notification done;
-    loop_.Post([&] {
-      task();
-      loop_.Post([&] { loop_.Post([&] { done.Notify(); }); });
-    });
-    done.Wait();
+    RunOnLoop(&loop_, std::move(task));
   }
   // Moves the clock, and runs all timers that are due then: the last of them is the one posted
   // here.
