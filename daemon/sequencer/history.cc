@@ -20,13 +20,23 @@ constexpr size_t kMaxEnded = 1000;
 // At this size a page of a list is full: half of the bytes that a message can carry.
 constexpr size_t kFullPageBytes = 4 << 20;
 
-// A job that takes more than this many times its prediction is called slow.
-constexpr double kSlow = 2;
+// A job that takes more than this many times its prediction is called slow, and one that takes less
+// than the prediction divided by this is called fast.
+constexpr double kFar = 2;
+// Fixed costs dominate shorter predictions, and these are not known well enough to call a job fast.
+constexpr double kMinFastUs = 1000;
 
-// A first epoch packs operands and warms caches, so it is not compared.
-bool IsSlow(const Job& job) {
+// Returns T divided by the predicted T; 0 if they cannot be compared. A first epoch packs operands
+// and warms caches, so it is not compared.
+double RatioOf(const Job& job) {
   const double predicted_us = job.record.predicted_us();
-  return job.warm && predicted_us > 0 && job.record.figures().time_us() > kSlow * predicted_us;
+  return job.warm && predicted_us > 0 ? job.record.figures().time_us() / predicted_us : 0;
+}
+
+bool IsSlow(const Job& job) { return RatioOf(job) > kFar; }
+bool IsFast(const Job& job) {
+  const double ratio = RatioOf(job);
+  return ratio > 0 && ratio < 1 / kFar && job.record.predicted_us() >= kMinFastUs;
 }
 
 std::string SlowText(const v1::Job& record) {
@@ -34,6 +44,14 @@ std::string SlowText(const v1::Job& record) {
       "done, but T is %s, over twice the predicted %s; if the world has changed, measure "
       "it again",
       FormatMicros(record.figures().time_us()), FormatMicros(record.predicted_us()));
+}
+
+std::string FastText(const Job& job) {
+  return absl::StrFormat(
+      "done, but T is %s, %.2g of the predicted %s; the machine's figures are out of date, so "
+      "measure the world again",
+      FormatMicros(job.record.figures().time_us()), RatioOf(job),
+      FormatMicros(job.record.predicted_us()));
 }
 
 // Returns the part of a request that must be equal for its id to name the same job.
@@ -92,6 +110,7 @@ History::History(const Members* members, Loop* loop, const Clock* clock, Metrics
       failed_(metrics->counter("jobs_failed_total")),
       cancelled_(metrics->counter("jobs_cancelled_total")),
       slow_(metrics->counter("jobs_slower_than_predicted_total")),
+      fast_(metrics->counter("jobs_faster_than_predicted_total")),
       log_(loop, clock),
       requests_(clock) {}
 
@@ -286,13 +305,16 @@ void History::End(Job* job, v1::Job::State state, const absl::Status& error) {
    : state == v1::Job::STATE_FAILED  ? failed_
                                      : cancelled_)
       ->Add();
-  const bool slow = state == v1::Job::STATE_SUCCEEDED && IsSlow(*job);
+  const bool succeeded = state == v1::Job::STATE_SUCCEEDED;
+  const bool slow = succeeded && IsSlow(*job), fast = succeeded && IsFast(*job);
   if (slow) slow_->Add();
+  if (fast) fast_->Add();
   log_.OnEnd(*job, state, error);
   ended_.push_back(job->id);
   KeepReports(job);
   AddEvent(job, state,
            slow         ? SlowText(job->record)
+           : fast       ? FastText(*job)
            : error.ok() ? "done"
                         : std::string(error.message()));
   if (journal_ == nullptr || !journal_->HasRoom(error.ok(), clock_->Nanos())) return;

@@ -88,6 +88,7 @@ class History {
   Metrics::Counter* const failed_;
   Metrics::Counter* const cancelled_;
   Metrics::Counter* const slow_;
+  Metrics::Counter* const fast_;
   JobLog log_;
   RequestLog requests_;
   std::map<uint64_t, std::unique_ptr<Job>> jobs_;

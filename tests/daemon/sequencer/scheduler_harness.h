@@ -56,6 +56,18 @@ class Answer {
   std::shared_ptr<State> state_ = std::make_shared<State>();
 };
 
+inline std::shared_ptr<const Machine> MeasuredMachine(int64_t version, double latency_ns = 10'000) {
+  Machine machine;
+  machine.name = "measured";
+  machine.version = version;
+  machine.within.rates = machine.staged.rates = {10, 20, 1000};
+  machine.between.rates = {1, 2, latency_ns};
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
+    machine.device.gemm.push_back({dtype, 1e9, 100});
+  machine.device.memory = 10;
+  return std::make_shared<const Machine>(machine);
+}
+
 class SchedulerTest : public ::testing::Test {
  protected:
   static constexpr char kSpec[] = "A[M_x, K] * B[K, N_x] -> C[M, N_x]";

@@ -257,18 +257,6 @@ TEST_F(PlansOfJobs, NodesPlanWithTheCurrentIslands) {
   EXPECT_EQ(islands(), expected);
 }
 
-std::shared_ptr<const Machine> MeasuredMachine(int64_t version) {
-  Machine machine;
-  machine.name = "measured";
-  machine.version = version;
-  machine.within.rates = machine.staged.rates = {10, 20, 1000};
-  machine.between.rates = {1, 2, 10000};
-  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16})
-    machine.device.gemm.push_back({dtype, 1e9, 100});
-  machine.device.memory = 10;
-  return std::make_shared<const Machine>(machine);
-}
-
 TEST_F(PlansOfJobs, AreChosenAgainForANewMachine) {
   const Operands3 t = MakeOperands();
   for (const int64_t version : {1, 1, 2}) {

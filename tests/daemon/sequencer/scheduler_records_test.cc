@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/memory.h"
+#include "kernels/base/units.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
@@ -78,6 +79,25 @@ class Records : public SchedulerTest {
     request.set_after_event(after);
     Do([&] { scheduler_->PollJob(ctx, request, polled.reply()); });
     return polled;
+  }
+  // Runs a job of one epoch that takes `epoch_us` on each rank, and returns its record.
+  v1::Job Timed(const v1::SubmitJobRequest& request, double epoch_us) {
+    const uint64_t id = SubmitOk(request);
+    AnswerPrepared();
+    Settle();
+    for (const auto& [node, command] : Take(v1::Command::kLaunchJob)) {
+      v1::Report report;
+      v1::LaunchDone* done = report.mutable_launch_done();
+      done->set_job_id(command.launch_job().job_id());
+      done->set_began(true);
+      done->add_ranks()->set_rank(node);
+      done->mutable_ranks(0)->add_epoch_us(epoch_us);
+      Report(node, report);
+    }
+    return *Get(id);
+  }
+  static std::string LastMessage(const v1::Job& job) {
+    return job.events().empty() ? "" : job.events(job.events_size() - 1).message();
   }
 };
 
@@ -412,6 +432,37 @@ TEST_F(Records, ARecordHasThePlanAndTheTimes) {
   ASSERT_EQ(job.figures().moved_size(), 1);
   EXPECT_EQ(job.figures().moved(0).path(), "network");
   EXPECT_EQ(job.figures().moved(0).bytes(), 64 * 32 * 4);  // each half of A to the other rank
+}
+
+TEST_F(Records, AJobFarFromItsPredictionSaysSoAndIsCounted) {
+  machine_ = MeasuredMachine(1, /*latency_ns=*/10e6);
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const v1::Job first = Timed(request, 1);
+  EXPECT_EQ(LastMessage(first), "done") << "a first epoch is not compared";
+  const double predicted_us = first.predicted_us();
+  ASSERT_GT(predicted_us, 1000);
+  for (const double ratio : {0.51, 1.0, 1.99})
+    EXPECT_EQ(LastMessage(Timed(request, ratio * predicted_us)), "done") << ratio;
+  EXPECT_EQ(Metric("jobs_slower_than_predicted_total"), 0);
+  EXPECT_EQ(Metric("jobs_faster_than_predicted_total"), 0);
+  const std::string predicted = absl::StrCat("predicted ", FormatMicros(predicted_us), "; ");
+  EXPECT_THAT(LastMessage(Timed(request, 2.01 * predicted_us)),
+              HasSubstr("over twice the " + predicted + "if the world has changed, measure"));
+  EXPECT_EQ(Metric("jobs_slower_than_predicted_total"), 1);
+  EXPECT_THAT(LastMessage(Timed(request, 0.31 * predicted_us)),
+              HasSubstr("0.31 of the " + predicted + "the machine's figures are out of date"));
+  EXPECT_EQ(Metric("jobs_faster_than_predicted_total"), 1);
+  EXPECT_EQ(Metric("jobs_slower_than_predicted_total"), 1);
+}
+
+TEST_F(Records, AShortJobIsNotCalledFast) {
+  machine_ = MeasuredMachine(1);
+  const v1::SubmitJobRequest request = Request(MakeOperands());
+  const double predicted_us = Timed(request, 1).predicted_us();
+  ASSERT_GT(predicted_us, 0);
+  ASSERT_LT(predicted_us, 1000);
+  EXPECT_EQ(LastMessage(Timed(request, 0.1 * predicted_us)), "done");
+  EXPECT_EQ(Metric("jobs_faster_than_predicted_total"), 0);
 }
 
 TEST_F(Records, ADifferentLaterMeasurementMarksTheBaselineOfEarlierJobs) {
