@@ -248,8 +248,10 @@ TEST(BetterMachines, NeverTakeLongerWithoutContention) {
 }
 
 // With contention they can, as in Graham's list scheduling: an activity that begins earlier slows
-// down one on the longest path. In 9,242 random pairs, one parameter 1.1 to 4 times as good made
-// 4.1 % take longer at all, 0.5 % more than 1 % longer, and one pair 23 % longer.
+// down one on the longest path. In 80,000 pairs of 20,000 random plans, one parameter 1.1 to 4
+// times as good made 0.86 % take longer by more than rounding, 0.44 % over 1 % longer, 0.08 % over
+// 5 % longer, and the worst pair 22 % longer. No parameter is free of it: with flop/s, 0.67 % take
+// over 1 % longer, and the worst pair 15 %.
 TEST(BetterMachines, SeldomTakeLonger) {
   RandomCases cases(TestSeed());
   int pairs = 0, longer = 0;
@@ -265,7 +267,7 @@ TEST(BetterMachines, SeldomTakeLonger) {
       ++pairs;
       longer += after > 1.01 * before;
       worst = std::max(worst, after / before);
-      EXPECT_LE(after, 1.5 * before + RoundingNs(one.schedule))
+      EXPECT_LE(after, 1.3 * before + RoundingNs(one.schedule))
           << parameter.name << ", " << one.plan.name;
     }
   }
