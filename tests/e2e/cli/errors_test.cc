@@ -238,6 +238,10 @@ TEST(IncompleteWorld, NamesTheMissingNodes) {
     EXPECT_THAT(ran.err, HasSubstr(absl::StrCat("n", 1 - present)));
     EXPECT_EQ(Lines(ran.err), 1) << ran.err;
     EXPECT_FALSE(std::filesystem::exists(world.Path("C.npy")));
+    const Ran tune = world.Ctl(present, {"tune", "M=8,N=8,K=8", "--mesh", "x=1"});
+    EXPECT_EQ(tune.exit_code, 3);
+    EXPECT_THAT(tune.err, HasSubstr(absl::StrCat("n", 1 - present)));
+    EXPECT_EQ(Lines(tune.err), 1) << tune.err;
     const Ran status = world.Ctl(present, {"status"});
     EXPECT_EQ(status.exit_code, 0) << status.err;
     EXPECT_THAT(status.out, HasSubstr("not ready: "));
