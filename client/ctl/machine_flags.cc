@@ -53,10 +53,17 @@ absl::StatusOr<Machine> MachineOf(const MachineFlags& flags, const std::string& 
 
 absl::StatusOr<Platform> PlatformOf(const MachineFlags& flags, const ProblemFlags& problem,
                                     const Mesh& mesh, Machine machine) {
+  const bool is_torus = machine.within.wiring == Wiring::kTorus;
+  if (is_torus && (problem.nodes || problem.devices_per_node)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "machine %s is a torus, where each device has links of its own, whatever its node; leave "
+        "out --nodes and --devices-per-node",
+        machine.name));
+  }
   Platform platform;
   AGMM_ASSIGN_OR_RETURN(platform.topology, TopologyOf(problem, mesh, machine.devices_per_node));
   const TorusText& torus = flags.torus;
-  if (machine.within.wiring == Wiring::kTorus) {
+  if (is_torus) {
     AGMM_ASSIGN_OR_RETURN(platform.torus, MakeTorus(mesh, machine, torus));
   } else if (!torus.physical.empty() || !torus.wrap.empty() || !torus.map.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(

@@ -30,7 +30,7 @@ absl::StatusOr<Machine> MachineOf(const MachineFlags& flags,
 
 // Returns the place of `mesh` on `machine`. The flags of `problem` say how its ranks are spread
 // over nodes; without them, nodes have as many devices as the machine says. Errors:
-// INVALID_ARGUMENT.
+// INVALID_ARGUMENT, also for those flags on a torus.
 absl::StatusOr<Platform> PlatformOf(const MachineFlags& flags, const ProblemFlags& problem,
                                     const Mesh& mesh, Machine machine);
 

@@ -102,7 +102,8 @@ int Main(int argc, char** argv) {
     const bool json = std::find(argv, argv + argc, std::string("--json")) != argv + argc;
     return Fail(absl::InvalidArgumentError(MistakeOf(app, error.what())), json);
   }
-  const absl::Status status = command.run();
+  absl::Status status = command.conflicts.Check();
+  if (status.ok()) status = command.run();
   if (!status.ok()) return Fail(status, command.options.json);
   // Also detects failed writes through C's stdio and earlier failures.
   if (!std::cout.flush() || std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

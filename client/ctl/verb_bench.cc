@@ -316,10 +316,12 @@ void AddBench(CLI::App* app, Command* command) {
           "each is four times the one before")
       ->capture_default_str();
   verb->add_option("--mesh", flags->mesh, kMeshHelp);
-  verb->add_option("--rounds", flags->rounds,
-                   "Timed runs of each algorithm (default: 7; with --quick, 3)")
-      ->check(CLI::Range(1, kMaxRounds));
-  verb->add_flag("--quick", flags->quick, "Run 3 rounds instead of 7");
+  const CLI::Option* rounds =
+      verb->add_option("--rounds", flags->rounds,
+                       "Timed runs of each algorithm (default: 7; with --quick, 3)")
+          ->check(CLI::Range(1, kMaxRounds));
+  const CLI::Option* quick = verb->add_flag("--quick", flags->quick, "Run 3 rounds instead of 7");
+  command->conflicts.Add(rounds, {quick});
   AddNoTuning(verb, &flags->no_tuning);
   verb->add_option("--timeout", flags->timeout, kJobTimeoutHelp)->capture_default_str();
   verb->footer(

@@ -1,7 +1,6 @@
 // agmmctl matmul: multiplies two .npy files and reports the time.
 #include <CLI/App.hpp>
 #include <CLI/Validators.hpp>
-#include <algorithm>
 #include <filesystem>
 #include <memory>
 #include <string>
@@ -28,8 +27,7 @@
 namespace agmm {
 namespace {
 
-// The first run of each algorithm warms up.
-constexpr int kCompareRuns = 5, kMinCompareRuns = 2;
+constexpr int kCompareRuns = 5;
 
 struct MatmulFlags {
   std::string a, b, out, spec = kDefaultSpec, mesh, dtype, timeout = "60s";
@@ -56,6 +54,10 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
         absl::StrFormat("--compare reads the product again, and %s is not a regular file; name "
                         "another --out",
                         flags.out));
+  }
+  if (flags.compare && flags.repeat == 1) {
+    return absl::InvalidArgumentError(
+        "--compare needs at least --repeat 2, because the first run of each algorithm warms up");
   }
   AGMM_ASSIGN_OR_RETURN(inputs.a, NpyReader::Open(flags.a));
   AGMM_ASSIGN_OR_RETURN(inputs.b, NpyReader::Open(flags.b));
@@ -85,7 +87,6 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   }
   AGMM_ASSIGN_OR_RETURN(inputs.timeout, ParseTimeout(flags.timeout));
   inputs.repeat = flags.repeat > 0 ? flags.repeat : flags.compare ? kCompareRuns : 1;
-  if (flags.compare) inputs.repeat = std::max(inputs.repeat, kMinCompareRuns);
   if (!flags.mesh.empty()) {
     // An invalid mesh or spec is refused before a daemon is asked.
     AGMM_ASSIGN_OR_RETURN(const Mesh mesh, ParseMesh(flags.mesh));

@@ -68,6 +68,12 @@ absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, " is required; only --seeds needs no problem"));
   }
+  if (!flags.tuning.file.empty() && !IsComparison(flags)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("--tuning has no effect beside --algorithm %s, because tuned plans are for "
+                        "auto alone; leave out one of them",
+                        flags.of.options.algorithm));
+  }
   AGMM_ASSIGN_OR_RETURN(const Problem problem, ProblemOf(flags.of));
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
   AGMM_ASSIGN_OR_RETURN(const Platform platform,
@@ -110,8 +116,10 @@ void AddSimulate(CLI::App* app, Command* command) {
                    "Perfetto");
   // RunSimulate checks them.
   for (const char* option : {"--shape", "--mesh"}) verb->get_option(option)->required(false);
-  verb->add_flag("--seeds", flags->seeds,
-                 "Instead print published figures beside ours, with the reasons for differences");
+  const CLI::Option* seeds = verb->add_flag(
+      "--seeds", flags->seeds,
+      "Instead print published figures beside ours, with the reasons for differences");
+  command->conflicts.AddAllBut({}, seeds, verb);
   verb->footer(
       "Without --algorithm, every algorithm that can plan the problem is simulated, and the "
       "fastest comes first.");

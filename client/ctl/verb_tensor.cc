@@ -166,15 +166,17 @@ absl::Status RunGet(const GetFlags& flags, const Options& options, Connection* c
   return absl::OkStatus();
 }
 
+constexpr uint64_t kDefaultSeed = 1;
+
 struct FillFlags : SpecFlags {
   std::string kind = "uniform";
-  uint64_t seed = 1;
+  std::optional<uint64_t> seed;
   std::optional<double> value;
 };
 
 absl::StatusOr<v1::Fill> MakeFill(const FillFlags& flags) {
   v1::Fill fill;
-  fill.set_seed(flags.seed);
+  fill.set_seed(flags.seed.value_or(kDefaultSeed));
   for (v1::Fill::Kind kind :
        {v1::Fill::KIND_UNIFORM, v1::Fill::KIND_INTEGERS, v1::Fill::KIND_CONSTANT}) {
     if (EnumName(kind) == flags.kind) fill.set_kind(kind);
@@ -189,6 +191,10 @@ absl::StatusOr<v1::Fill> MakeFill(const FillFlags& flags) {
         constant
             ? "--kind constant needs a --value, such as --value 1"
             : absl::StrFormat("--value needs --kind constant, but the kind is %s", flags.kind));
+  }
+  if (constant && flags.seed.has_value()) {
+    return absl::InvalidArgumentError(
+        "--seed has no effect beside --kind constant; leave out one of them");
   }
   fill.set_value(flags.value.value_or(0));
   return fill;
@@ -332,8 +338,9 @@ void AddTensorFill(CLI::App* group, Command* command) {
           "The values: uniform in [-1, 1), integers from -4 to 4, or constant (see --value)")
       ->capture_default_str();
   verb->add_option("--seed", fill->seed,
-                   "Seed of the values, which do not depend on the mesh or the sharding")
-      ->capture_default_str();
+                   absl::StrCat("Seed of the values, which do not depend on the mesh or the "
+                                "sharding (default: ",
+                                kDefaultSeed, ")"));
   verb->add_option("--value", fill->value, "Value of every element with --kind constant");
   OnVerb(verb, command, fill, RunFill);
 }

@@ -147,16 +147,14 @@ void AddTune(CLI::App* app, Command* command) {
   auto flags = std::make_shared<TuneFlags>();
   CLI::App* verb =
       app->add_subcommand("tune", "Measure plans, and keep the fastest ones for later jobs");
-  CLI::Option* spec =
-      verb->add_option("SPEC", flags->spec,
-                       absl::StrCat(kAnySpecHelp, ". It may be left out before the shapes"))
-          ->capture_default_str();
-  CLI::Option* shapes = verb->add_option(
-      "SHAPE", flags->shapes, "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096");
-  CLI::Option* suite = verb->add_flag("--suite", flags->suite,
-                                      "Tune the layers of known models, and decoding, as bench "
-                                      "runs them; without another SPEC, also "
-                                      "products whose sums are scattered or all-reduced");
+  verb->add_option("SPEC", flags->spec,
+                   absl::StrCat(kAnySpecHelp, ". It may be left out before the shapes"))
+      ->capture_default_str();
+  verb->add_option("SHAPE", flags->shapes,
+                   "Sizes of the spec's dimensions, such as M=8192,N=4096,K=4096");
+  verb->add_flag("--suite", flags->suite,
+                 "Tune the layers of known models, and decoding, as bench runs them; without "
+                 "another SPEC, also products whose sums are scattered or all-reduced");
   AddScale(verb, &flags->scale);
   verb->add_option("--dtype", flags->dtype, kDTypeHelp)->capture_default_str();
   verb->add_option("--mesh", flags->mesh, kMeshHelp);
@@ -167,13 +165,13 @@ void AddTune(CLI::App* app, Command* command) {
       ->check(CLI::Range(1, kMaxRounds))
       ->capture_default_str();
   verb->add_option("--timeout", flags->timeout, kJobTimeoutHelp)->capture_default_str();
-  verb->add_option("--save", flags->save,
-                   "Also write the stored plans to this file, as text protobuf "
-                   "(proto/agmm/v1/tuning.proto); - is standard output");
-  verb->add_flag("--list", flags->list, "Instead show the plans that the world keeps")
-      ->excludes(spec)
-      ->excludes(shapes)
-      ->excludes(suite);
+  const CLI::Option* save =
+      verb->add_option("--save", flags->save,
+                       "Also write the stored plans to this file, as text protobuf "
+                       "(proto/agmm/v1/tuning.proto); - is standard output");
+  const CLI::Option* list =
+      verb->add_flag("--list", flags->list, "Instead show the plans that the world keeps");
+  command->conflicts.AddAllBut({save}, list, verb);
   verb->footer(
       "The plans that are predicted to be the fastest run in turn, and slow ones drop out. Jobs "
       "whose options are left open run the stored plan from then on, unless they have --no-tuning. "

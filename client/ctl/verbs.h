@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "client/connect/connection.h"
+#include "client/ctl/flag_conflicts.h"
 #include "client/ctl/json.h"
 #include "client/npy/output_file.h"
 #include "kernels/base/status.h"
@@ -30,6 +31,7 @@ inline const Wording kWording = {.endpoint = "--endpoint", .status = "`agmmctl s
 // main prints its error.
 struct Command {
   Options options;
+  FlagConflicts conflicts;  // main checks them before `run`
   std::function<absl::Status()> run;
 };
 

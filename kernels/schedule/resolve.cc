@@ -139,7 +139,9 @@ absl::Status CheckCounts(const PlanOptions& options) {
 
 // Refuses options for multiplies in a collective.
 absl::Status CheckForCollective(const Problem& problem, const PlanOptions& options) {
-  for (const auto& [asked, name] : {std::pair{options.k_chunks > 1, "pieces along K need"},
+  const bool split = !options.split.empty() && options.split != "none";
+  for (const auto& [asked, name] : {std::pair{split, "a split needs"},
+                                    {options.k_chunks > 1, "pieces along K need"},
                                     {options.carried, "carried sends need"},
                                     {options.transfers_only, "a plan of transfers only needs"}}) {
     if (!asked) continue;
