@@ -14,6 +14,15 @@ std::string RefusedByDaemons(const PlanCost& cost) {
                          kMaxPlanSteps);
 }
 
+std::string TooLargeFor(const Machine& machine, const Problem& problem, int64_t workspace_bytes) {
+  int64_t bytes = workspace_bytes;
+  for (const Tensor& tensor : problem.tensors) bytes += ShardBytes(problem.mesh, tensor);
+  if (machine.heap_bytes == 0 || bytes <= machine.heap_bytes) return "";
+  return absl::StrFormat(
+      "the shards of a rank and its workspace take %s, and a device of %s has %s; use more ranks",
+      FormatBytes(bytes), machine.name, FormatBytes(machine.heap_bytes));
+}
+
 absl::Status CheckMemory(const PlanCost& cost) {
   const int64_t usable = UsableMemory();
   if (cost.bytes <= usable) return absl::OkStatus();

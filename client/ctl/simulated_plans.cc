@@ -65,6 +65,8 @@ absl::StatusOr<SimulatedPlan> PlanSimulator::SimulateRecipe(const Recipe& recipe
   plan.options = OptionsOf(problem_, recipe);
   plan.why = std::move(why);
   plan.refused = RefusedByDaemons(cost);
+  if (plan.refused.empty())
+    plan.refused = TooLargeFor(platform_.machine, problem_, plan.schedule.workspace_bytes);
   plan.hash = PlanHash(problem_, plan.schedule);
   for (const std::vector<Step>& steps : plan.schedule.ranks)
     plan.steps += static_cast<int64_t>(steps.size());

@@ -31,6 +31,8 @@ absl::Status RunAdvise(const AdviseFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
   AGMM_ASSIGN_OR_RETURN(const Platform platform,
                         PlatformOf(flags.machine, flags.of, mesh, std::move(machine)));
+  if (flags.texts.memory.empty() && platform.machine.heap_bytes > 0)
+    request.memory_bytes = platform.machine.heap_bytes;
   AdviceAnswer answer;
   {
     const TerminalLine line([](absl::Duration elapsed) -> std::string {
@@ -66,7 +68,8 @@ void AddAdvise(CLI::App* app, Command* command) {
                    "The last result with the sharding that it has to have: 'C[M, N]' for a copy on "
                    "every rank (default: chosen)");
   verb->add_option("--memory", flags->texts.memory,
-                   "The most memory of a rank, such as 300MB or 16GiB (default: no limit)");
+                   "The most memory of a rank, such as 300MB or 16GiB (default: that of the "
+                   "machine, if it is known)");
   verb->add_option("--dtype", flags->of.dtype,
                    "Type of the operands to which --spec gives none: f32, bf16 or f16")
       ->capture_default_str();

@@ -181,7 +181,11 @@ absl::Status RunPlan(const PlanFlags& flags, const Options& options) {
     std::cerr << "note: daemons would refuse this plan: " << refused << "\n";
   AGMM_ASSIGN_OR_RETURN(const Schedule schedule,
                         PlanAndVerify(problem, topology, recipe, cost, options.json));
-  PlanReport planned = {problem, topology, resolved, choice.why, refused, schedule};
+  const std::string too_large = TooLargeFor(platform.machine, problem, schedule.workspace_bytes);
+  if (refused.empty() && !too_large.empty() && !options.json)
+    std::cerr << "note: daemons would refuse this plan: " << too_large << "\n";
+  PlanReport planned = {
+      problem, topology, resolved, choice.why, refused.empty() ? too_large : refused, schedule};
   planned.traffic = TrafficOf(topology, schedule);
   planned.least_between_nodes = LeastBetweenNodes(problem, topology, recipe.split, recipe.partials);
   std::string workspace = FormatBytes(schedule.workspace_bytes) + " on every rank";

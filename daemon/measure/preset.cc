@@ -7,7 +7,9 @@ namespace agmm::measure {
 
 v1::Machine PresetFor(const std::string& kind) {
   // Both are part of the program.
-  return ToProto(*Preset(kind == "cuda" ? "h100-nvlink" : "cpu-tcp"));
+  v1::Machine machine = ToProto(*Preset(kind == "cuda" ? "h100-nvlink" : "cpu-tcp"));
+  machine.clear_heap_bytes();  // because the world knows its heaps
+  return machine;
 }
 
 }  // namespace agmm::measure

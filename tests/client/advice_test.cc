@@ -5,6 +5,7 @@
 
 #include "client/ctl/advice_report.h"
 #include "client/ctl/advice_texts.h"
+#include "client/ctl/verbs.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/schedule/spec.h"
@@ -165,6 +166,16 @@ TEST(NothingFits, NamesTheSmallestNeed) {
   EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(std::string(status.message()),
               HasSubstr("fits into 1000 B a rank; the smallest needs at least 512 KiB"));
+}
+
+TEST(NothingFits, WithoutAMemoryTheMachinesCounts) {
+  CLI::App app("", "agmmctl");
+  Command command;
+  AddAdvise(&app, &command);
+  app.parse("advise --preset tpu-v5e --mesh x=2 --shape M=131072,N=131072,K=131072");
+  const absl::Status status = command.run();
+  EXPECT_EQ(status.code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("fits into 14.90 GiB a rank"));
 }
 
 }  // namespace

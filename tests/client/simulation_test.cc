@@ -265,6 +265,20 @@ TEST(PlanSimulator, KeepsWithinTheHeapOfTheMachine) {
   EXPECT_EQ(bound.options.workspace_shards, 2) << bound.why;
 }
 
+TEST(PlanSimulator, SaysThatShardsAndWorkspaceDoNotFitADevice) {
+  Question question;
+  const PlanOptions ring = {.algorithm = "ring"};
+  const SimulatedPlan free = *PlanSimulator(question.problem, question.platform).Simulate(ring);
+  int64_t bytes = free.schedule.workspace_bytes;
+  for (const Tensor& tensor : question.problem.tensors)
+    bytes += ShardBytes(question.problem.mesh, tensor);
+  question.platform.machine.heap_bytes = bytes;
+  EXPECT_EQ(PlanSimulator(question.problem, question.platform).Simulate(ring)->refused, "");
+  question.platform.machine.heap_bytes = bytes - 1;
+  EXPECT_THAT(PlanSimulator(question.problem, question.platform).Simulate(ring)->refused,
+              StartsWith("the shards of a rank and its workspace take "));
+}
+
 TEST(PlanSimulator, TakesATunedPlanOnlyWithinTheHeapOfTheMachine) {
   Question question(kDefaultSpec, 8);
   const SimulatedPlan ring =

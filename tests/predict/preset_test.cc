@@ -134,6 +134,12 @@ TEST(Preset, HasTheLinksOfTheTorusFormulas) {
   EXPECT_EQ(PresetOf("tpu-v4p").within.rates.two_way, 90);
 }
 
+TEST(Preset, HasTheMemoryOfADevice) {
+  EXPECT_EQ(PresetOf("tpu-v5e").heap_bytes, 16'000'000'000);
+  for (const std::string& name : PresetNames())
+    EXPECT_EQ(PresetOf(name).heap_bytes > 0, name != "cpu-tcp") << name;
+}
+
 TEST(Seeds, OfSimulatedSchedulesAgreeOrSayWhy) {
   const SeedMachines machines = {Preset("tpu-v4p").value(), Preset("tpu-v5e").value(),
                                  Preset("tpu-v5p").value(), Preset("h100-nvlink").value()};

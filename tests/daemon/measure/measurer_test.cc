@@ -38,7 +38,10 @@ TEST_F(MeasurerTest, AWorldWithoutAllOfItsNodesHasThePresetOfItsDevices) {
   members_.missing = 1;
   Make();
   EXPECT_EQ(Status().world().preset(), "h100-nvlink");
-  Do([&] { EXPECT_EQ(measurer_->machine()->name, "h100-nvlink"); });
+  Do([&] {
+    EXPECT_EQ(measurer_->machine()->name, "h100-nvlink");
+    EXPECT_EQ(measurer_->machine()->heap_bytes, 0) << "the heaps of the devices count";
+  });
 }
 
 TEST_F(MeasurerTest, MeasuresAllFiguresAndHoldsNothingAfterwards) {
