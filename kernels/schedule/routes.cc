@@ -129,6 +129,7 @@ std::vector<Hop> DirectRoute(const Spread& spread) {
 // The order between and within nodes follows the 2D all-gather GEMM of Triton-distributed.
 std::vector<Hop> HierarchicalRoute(const Spread& spread) {
   if (spread.ring != nullptr) return ThroughOwnNode(spread);
+  if (spread.needers.size() == 1) return DirectRoute(spread);
   const std::vector<int>& node_of = spread.topology.node_of_rank;
   const int own = node_of[spread.source];
   std::map<int, std::vector<Rank>> by_node;

@@ -39,11 +39,13 @@ std::vector<Hop> RingRoute(const Spread& spread);
 std::vector<Hop> BidirectionalRingRoute(const Spread& spread);
 // Even pieces downwards, odd ones upwards.
 std::vector<Hop> SplitRingRoute(const Spread& spread);
-// To each of the others, nearest below first.
+// To each of the others, nearest below first. If the chunk has one needer, the step is its distance
+// below the source: in an exchange, each rank is then sent to by one at a time.
 std::vector<Hop> DirectRoute(const Spread& spread);
 // To the rank of the same index on each other node, and from there to the others of that node. In
 // an exchange: to the rank of the source's node that has the index of the needer, and from there to
-// the needer, so that all chunks of a node for one needer leave from one rank.
+// the needer, so that all chunks of a node for one needer leave from one rank. Without a ring, a
+// chunk with one needer takes DirectRoute.
 std::vector<Hop> HierarchicalRoute(const Spread& spread);
 // Along one mesh axis after the other, in an exchange from neighbour to neighbour. The two pieces
 // of a chunk begin with different axes, so that the links of two axes work at once.

@@ -10,6 +10,7 @@
 #include <random>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/schedule/algorithm.h"
@@ -127,6 +128,24 @@ TEST(Routes, OfAnAllToAllLeadToTheNeederAndBackwardsToTheSource) {
             expect_path(Reversed(hops), to, source);
           }
         }
+      }
+    }
+  }
+}
+
+// If all ranks sent to one first, its port would limit them all.
+TEST(Routes, OfAnAllToAllSendToARankFromOneAtATime) {
+  const Mesh mesh = ParseMesh("x=12").value();
+  const Topology topology = UniformTopology(mesh.size(), 3).value();
+  for (const char* name : {"serial", "direct", "hierarchical", "hierarchical_peer", "peer"}) {
+    std::set<std::pair<int, Rank>> arrivals;  // step and needer
+    for (Rank source = 0; source < mesh.size(); ++source) {
+      for (Rank needer = 0; needer < mesh.size(); ++needer) {
+        if (needer == source) continue;
+        const Spread spread = {source, {needer}, 0, mesh, topology};
+        for (const Hop& hop : FindAlgorithm(name)->route(spread))
+          EXPECT_TRUE(arrivals.emplace(hop.step, hop.to).second)
+              << name << ": step " << hop.step << ", to rank " << hop.to;
       }
     }
   }
