@@ -371,19 +371,23 @@ std::vector<Open> Chooser::SimulateSelected() {
   std::vector<Open> simulated;
   int64_t fastest_ns = 0;      // 0: no candidate can be taken yet
   Twins* its_twins = nullptr;  // those left
-  size_t begun = 0;
-  while (simulated.size() < kMostSimulated) {
+  size_t begun = 0, planned = 0;
+  // By family: the fewest pieces that have too many steps.
+  std::map<const Family*, int> too_many;
+  while (planned < kMostSimulated) {
     const bool has_twins = its_twins != nullptr && !its_twins->empty();
     if (begun == selected.size() && !has_twins) break;
     if (fastest_ns > 0 && limits_.out_of_time()) {
       late_ = true;
       break;
     }
-    const bool takes_twin =
-        has_twins && (simulated.size() >= kMostBeforeTwins || begun == selected.size());
+    const bool takes_twin = has_twins && (planned >= kMostBeforeTwins || begun == selected.size());
     Twins& from = takes_twin ? *its_twins : selected[begun++];
     Open open = std::move(from.front());
     from.pop_front();
+    const int pieces = open.candidate.recipe.chunks * open.candidate.recipe.k_chunks;
+    const auto refused = too_many.find(open.family);
+    if (refused != too_many.end() && pieces >= refused->second) continue;
     // The first one, and the fastest serial one, are always simulated.
     const bool is_needed =
         simulated.empty() || (IsSerial(open) && absl::c_none_of(simulated, [](const Open& one) {
@@ -398,6 +402,9 @@ std::vector<Open> Chooser::SimulateSelected() {
         continue;
       }
       simulated_steps_ += open.steps;
+      ++planned;
+    } else {
+      too_many[open.family] = pieces;
     }
     Simulate(open);
     if (open.candidate.refused.empty() && open.family->dropped == dropped &&
@@ -503,7 +510,9 @@ Choice Chooser::Take(std::vector<Open> simulated) const {
   if (asked_.algorithm == "auto") why.push_back(Why(*best, simulated));
   if (!best->family->not_kept.empty()) why.push_back(best->family->not_kept);
   if (asked_.algorithm == "auto") {
-    if (const std::string end = EndText(simulated.size()); !end.empty()) why.push_back(end);
+    const auto has_time = [](const Open& one) { return one.candidate.time_ns > 0; };
+    const auto compared = static_cast<size_t>(absl::c_count_if(simulated, has_time));
+    if (const std::string end = EndText(compared); !end.empty()) why.push_back(end);
   }
   choice.why = absl::StrJoin(why, "; ");
   for (const Open& one : simulated) {
