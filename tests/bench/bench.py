@@ -222,7 +222,9 @@ class Bench:
             )
         if self.agmm.gather_us:
             case["gather_us"]["agmm"] = self.agmm.gather_us
-        case["launch_us"] = self.agmm.launch_us
+        case["launch_us"] = self.agmm.launch_us[1]
+        if products > 1:
+            case["in_a_row"]["launch_us"] = self.agmm.launch_us[products]
         case["unfused"] = [
             form
             for form in ("agmm serial", "mpi allgather + gemm", "torch gloo + matmul")

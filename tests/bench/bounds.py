@@ -12,7 +12,7 @@
                 needs for the bytes, of which one burst of tbf in each row is free.
     speedup     T_unfused / T         E        1 - (T - T_gemm) / (T_unfused - T_gemm), if T_unfused > 1.05 T_gemm
     limited by  (of agmm, if another contender is faster) "launch" if the ranks begin so far apart that it is most of what T
-                takes beyond T_lb_cpu, else the larger term of T_lb_cpu: "link" (T_ag) or "cores"
+                takes beyond T_lb_cpu; near T_lb_cpu its larger term, "link" (T_ag) or "cores"; else "unknown"
 T is the median over the rounds of the slowest rank's time.
 """
 
@@ -20,6 +20,7 @@ from statistics import median, quantiles
 
 ELEMENT_BYTES = 2
 LEAST_TO_HIDE = 0.05
+NEAR = 1.25  # T / T_lb_cpu
 BURST_BYTES = 256 << 10  # hosts.py: passes a link at once
 
 
@@ -87,6 +88,8 @@ def lower_cpu_us(gemm, communication, c_ns, moved_bytes):
 def limited_by(t, launch, gather, lower_cpu):
     if launch > (t - lower_cpu) / 2 > 0:
         return "launch"
+    if t > NEAR * lower_cpu:
+        return "unknown"
     return "link" if gather >= lower_cpu else "cores"
 
 

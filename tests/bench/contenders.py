@@ -193,7 +193,7 @@ class Agmm:
         self.ctl, self.folder = str(binaries / "agmmctl"), folder / "agmm"
         self.folder.mkdir()
         self.daemons, self.gather_us, self.launch_us = [], [], {}
-        self.share_a_core = devices > 1
+        self.share_a_core = devices > 1 or hosts.share_cores
         self.forms = {f"agmm {name}": name for name in algorithms or self._offered()}
         nodes = "\n".join(
             f'  node {{ name: "h{h}" address: "{hosts.address(h)}:{self.PORT}" devices: {devices} }}'
@@ -273,7 +273,7 @@ class Agmm:
             if measurements_agree(last, again, self.share_a_core):
                 return again
             last = again
-        raise ContenderFailed(f"agmm: no two of {MEASURES + 1} measurements agree; wait until the machine is idle")
+        raise ContenderFailed(f"agmm: no two measurements in a row of {MEASURES + 1} agree; wait until the machine is idle")
 
     def measure_once(self):
         version = self._ctl("topo")["world"]["machine"].get("version", 0)
@@ -317,10 +317,10 @@ class Agmm:
 
     def run(self, form, count, products=1):
         answer = [float(word) for word in self.client.call(f"run {self.forms[form]} {count} {products}")[0].split()]
+        self.launch_us.setdefault(products, {}).setdefault(form, []).extend(answer[2 * count + 1 :])
         if products == 1:
             # The first one finds the others' caches.
             self.gather_us += [us for us in answer[count + 1 : 2 * count] if us]
-            self.launch_us.setdefault(form, []).extend(answer[2 * count + 1 :])
         return answer[:count]
 
     def rows(self, form, rows, products):

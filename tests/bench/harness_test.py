@@ -150,8 +150,8 @@ class Bounds(unittest.TestCase):
         self.assertAlmostEqual(f["versus"]["ratio"], 41000 / 57500)
 
     def test_a_limit_is_the_launch_or_the_larger_term_of_the_bound(self):
-        limits = [(270, 110, 40, 80), (400, 110, 80, 80), (400, 110, 40, 80), (70, 0, 40, 80)]
-        self.assertEqual([bounds.limited_by(*of) for of in limits], ["launch", "link", "cores", "cores"])
+        limits = [(270, 110, 40, 80), (400, 110, 80, 80), (90, 0, 80, 80), (90, 0, 40, 80), (70, 0, 40, 80)]
+        self.assertEqual([bounds.limited_by(*of) for of in limits], ["launch", "unknown", "link", "cores", "cores"])
         auto = canned()["cases"][0]["figures"]["contenders"]["agmm auto"]
         self.assertEqual((auto["launch_us"], auto["limited_by"]), (110, "link"))
 
@@ -160,11 +160,11 @@ class Bounds(unittest.TestCase):
         case = run["cases"][1]
         case["samples_us"]["agmm auto"], case["launch_us"] = [230], {"agmm auto": [120]}
         case["figures"] = bounds.figures(case)
-        lines = [line for line in report.text(run).splitlines() if line.startswith("slower")]
+        lines = [line for line in report.text(run).splitlines() if line.startswith("slower than")]
         self.assertEqual(
             lines,
             [
-                "slower than the best other, limited by the launch: nothing to hide (2.21, the launch 0.120 of 0.230 ms)"
+                "slower than the best other, limited by the launch: nothing to hide at 2 Gbit/s (2.21, the launch 0.120 of"
             ],
         )
 

@@ -14,7 +14,8 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
                  notes{contender: what it chose}
                  figures                        computed from the above by bounds.py
                  in_a_row                       the same for several products in a row, with the time of a product;
-                                                if one takes less than 5 ms: {products, samples_us, gemm_us, figures}
+                                                if one takes less than 5 ms: {products, samples_us, gemm_us, launch_us,
+                                                figures}
 """
 
 import json
@@ -145,9 +146,11 @@ def missed_lines(cases):
         ours = f["contenders"][f["versus"]["agmm"]]
         if f["versus"]["ratio"] > 1:
             late = f", the launch {ms(ours['launch_us'])} of {ms(ours['t_us'])} ms" if ours["limited_by"] == "launch" else ""
-            missed.setdefault(ours["limited_by"], []).append(f"{case['name']} ({f['versus']['ratio']:.2f}{late})")
+            name = f"{case['name']} at {case['rate_bits'] / 1e9:g} Gbit/s"
+            missed.setdefault(ours["limited_by"], []).append(f"{name} ({f['versus']['ratio']:.2f}{late})")
     for limit, names in missed.items():
-        line = f"slower than the best other, limited by the {limit}: {'; '.join(names)}"
+        why = "what limits them is not known" if limit == "unknown" else f"limited by the {limit}"
+        line = f"slower than the best other, {why}: {'; '.join(names)}"
         yield from textwrap.wrap(line, WIDTH, subsequent_indent="  ")
 
 
@@ -160,4 +163,9 @@ def text(run):
 
 if __name__ == "__main__":
     with open(sys.argv[1], encoding="utf-8") as file:
-        sys.stdout.write(text(json.load(file)))
+        read = json.load(file)
+    for each in read["cases"]:
+        each["figures"] = bounds.figures(each)
+        if "in_a_row" in each:
+            each["in_a_row"]["figures"] = bounds.figures({**each, **each["in_a_row"]})
+    sys.stdout.write(text(read))

@@ -5,8 +5,9 @@
 
 Needs root (network namespaces, see hosts.py) and the programs that tests/bench/run.sh builds. The links of two hosts
 have 10 Gbit/s, and the third one's has each rate in turn. For each rate the report has the figures of `agmmctl topo` for
-the paths of the third host, and the plan that `auto` takes for each product, with its predicted time. T is left out,
-because the hosts may share cores.
+the paths of the third host, and the plan that `auto` takes for each product, with its predicted time. Measurements
+differ, so a second one at 10 Gbit/s shows how many plans change without a slow link. T is left out, because the hosts
+may share cores.
 """
 
 import argparse
@@ -46,6 +47,11 @@ def chosen_plans(world):
     return plans
 
 
+def changed(full, plans):
+    count = sum(plan[0] != full[key][0] for key, plan in plans.items())
+    return f"{count} of {len(plans)} plans changed"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--binaries", type=pathlib.Path, default=ROOT / "build-bench/bin")
@@ -54,6 +60,8 @@ def main():
     about = machine()
     print(f"{about['cpu']}, agmm {about['agmm']}, load {about['load']:.2f}; {HOSTS} hosts, times in ms")
     with Hosts(HOSTS) as hosts, tempfile.TemporaryDirectory() as folder:
+        if hosts.share_cores:
+            print("hosts share cores, so links from 4 Gbit/s on are not always full")
         world = World(hosts, pathlib.Path(folder), arguments.binaries)
         world.forms["agmm auto"] = "auto"
         try:
@@ -61,6 +69,8 @@ def main():
             rates = measured_rates(world)
             print(f"\n{FULL_GBIT} Gbit/s: {min(rates):.3f} to {max(rates):.3f} GB/s")
             full = chosen_plans(world)
+            world.measure_once()
+            print(f"{changed(full, chosen_plans(world))} after another measurement")
             for gbit in map(float, arguments.rate.split(",")):
                 hosts.limit(gbit * 1e9, only=SLOW)
                 rates, true = measured_rates(world), gbit * GB_OF_GBIT
@@ -74,8 +84,7 @@ def main():
                 for (form, size), (plan, predicted_us) in plans.items():
                     cells = [form, "x".join(map(str, size)), full[form, size][0], plan, ms(predicted_us)]
                     print(f"| {' | '.join(cells)} |")
-                changed = sum(plan[0] != full[key][0] for key, plan in plans.items())
-                print(f"\n{changed} of {len(plans)} plans changed", flush=True)
+                print(f"\n{changed(full, plans)}", flush=True)
         finally:
             world.close()
 

@@ -69,9 +69,8 @@ INSTANTIATE_TEST_SUITE_P(
     Products, ManyRanks,
     testing::Values(
         Asked{"GatherOf72OnNodesOf4", "cpu-tcp", kGather, "x=72", {18432, 4608, 1152}, 18},
-        Asked{"GatherOf96OnNodesOf4", "cpu-tcp", kGather, "x=96", {24576, 6144, 1536}, 24},
         Asked{"GatherOf96OnNodesOf1", "cpu-tcp", kGather, "x=96", {6144, 6144, 1536}, 96},
-        Asked{"GatherOf96GpusOnNodesOf4", "h100-nvlink", kGather, "x=96", {49152, 24576, 8192}, 24},
+        Asked{"GatherOf72GpusOnNodesOf4", "h100-nvlink", kGather, "x=72", {36864, 18432, 8192}, 18},
         Asked{"AlongKOf72OnNodesOf4", "cpu-tcp", kGatherAlongK, "x=72", {4608, 4608, 2304}, 18},
         Asked{"AlongKOf72Gpus", "h100-nvlink", kGatherAlongK, "x=72", {9216, 9216, 4608}, 18},
         Asked{"SumOf72OnNodesOf4", "cpu-tcp", kReduceScatter, "x=72", {4608, 1152, 4608}, 18},
