@@ -363,7 +363,10 @@ TEST(OpenSums, ErrorsGiveTheNextAction) {
               HasSubstr("K is 3, and C[M, N]{U_x} leaves its sum open over 4 ranks"));
   const absl::Status none = status("A[M_x, K] -> B[M, K]", "M=x");
   EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(none.message(), HasSubstr("leave the split out"));
+  EXPECT_THAT(
+      none.message(),
+      HasSubstr(
+          "a split needs a product, and A[M_x, K] -> B[M, K] has none; leave the option out"));
 }
 
 // A sum along an axis of one rank is closed.
