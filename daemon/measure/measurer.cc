@@ -65,10 +65,11 @@ bool IsSteady(std::vector<double> times_ns) {
 }
 
 // Returns the median of a message's times, because links let short bursts through above their
-// sustained rate, and of times that are subtracted from each other. For other probes it returns the
-// lower quartile, because other programs on a host only make times longer.
-double UsualTime(const Probe& probe, std::vector<double> times_ns) {
-  const size_t part = measure::IsMessage(probe) || IsRows(probe) ? 2 : 4;
+// sustained rate, of times that are subtracted from each other, and of ranks that share a node,
+// because one that has a core of both for itself is too fast. For other probes it returns the lower
+// quartile, because other programs on a host only make times longer.
+double UsualTime(const Probe& probe, bool shares_node, std::vector<double> times_ns) {
+  const size_t part = measure::IsMessage(probe) || IsRows(probe) || shares_node ? 2 : 4;
   const auto usual = times_ns.begin() + static_cast<int64_t>(times_ns.size() / part);
   std::nth_element(times_ns.begin(), usual, times_ns.end());
   return *usual;
@@ -448,8 +449,9 @@ void Measurer::EndRun() {
   } else {
     probes_->Add();
     measure::EpochTimes times;
+    const bool shares_node = over->nodes.size() < over->probe.ranks.size();
     for (const auto& [rank, epoch_ns] : over->epoch_ns)
-      times[rank] = UsualTime(over->probe, epoch_ns);
+      times[rank] = UsualTime(over->probe, shares_node, epoch_ns);
     survey_->Add(times, PathOf(*over));
   }
   if (!waiting_.empty()) {
