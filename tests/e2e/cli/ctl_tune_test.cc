@@ -64,12 +64,14 @@ TEST_F(CtlTune, LaterJobsRunTheStoredPlan) {
   EXPECT_THAT(Explanation({"--no-tuning"}), StartsWith("auto takes"));
   const Json shown = OkJson({"job", "show", "1"});
   EXPECT_THAT(shown["explanation"], Not(StartsWith("tuned"))) << "a job of tune itself";
-  for (const char* flag : {"--quick", "--no-tuning"}) {
-    const std::string out = Ok({"bench", "--shape", "M=96,N=64,K=80", "--dtype", "f32", "--rounds",
-                                "1", "--algorithm", "auto", "--json", flag});
+  for (const bool tuning : {true, false}) {
+    std::vector<std::string> bench = {"bench",    "--shape", "M=96,N=64,K=80", "--dtype", "f32",
+                                      "--rounds", "1",       "--algorithm",    "auto",    "--json"};
+    if (!tuning) bench.push_back("--no-tuning");
+    const std::string out = Ok(bench);
     const std::vector<std::string> lines = absl::StrSplit(out, '\n', absl::SkipEmpty());
     const std::string why = Json::parse(lines.back())["explanation"];
-    EXPECT_EQ(absl::StartsWith(why, "tuned"), std::string(flag) != "--no-tuning") << why;
+    EXPECT_EQ(absl::StartsWith(why, "tuned"), tuning) << why;
   }
 }
 
