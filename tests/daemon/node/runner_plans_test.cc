@@ -63,7 +63,7 @@ TEST(Runner, ASmallPlanDoesNotWaitForALargeOneAndBothAreAccounted) {
   EXPECT_EQ(runner.plan_bytes(), 0);
 }
 
-// The thread of small plans has a low priority, and must not hold up the memory of a large one.
+// Small plans must not wait until a large one has been freed.
 TEST(Runner, ALargePlanIsFreedOnTheThreadOfLargeOnes) {
   RunnerWorld world(1, 2);
   Runner& runner = *world.node(0).runner;
