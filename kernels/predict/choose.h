@@ -26,8 +26,9 @@ struct ChooseLimits {
   int64_t workspace_bytes = kMaxWorkspaceBytes;  // the most that a plan may use on a rank
   int64_t steps = kMaxPlanSteps;                 // of a plan, joins included
   // Three quarters of it bound the steps of simulated plans, and half of it a part of the steps of
-  // estimated ones. Candidates beyond it are left out, except the one with the best
-  // estimate and the best serial one. 0: ComparedStepsFor(ranks).
+  // estimated ones. While no candidate can be taken, four times as many steps are simulated.
+  // Candidates beyond it are left out, except the one with the best estimate and the best serial
+  // one. 0: ComparedStepsFor(ranks).
   int64_t compared_steps = 0;
   // Returns true once the best candidate so far must be taken, however few are compared. A safety
   // net for hosts that stall: it should be true only after many times the time that the steps take,
