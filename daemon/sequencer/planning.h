@@ -29,8 +29,9 @@ struct Planned {
 bool ChoosesLong(const JobSpec& job);
 
 // Resolves the options. On a busy host, a choice takes up to 0.11 s of CPU for up to 8 ranks; it
-// takes about 1 s for 64 and 2 s for 256 (ComparedStepsFor). If no workspace fits, it starts once
-// more with bounded ones. On a host that stalls, it ends after 10 s and one more candidate.
+// takes about 1 s for 64 and 2 s for 256 (ComparedStepsFor), but 2.9 s for 64 if no workspace fits:
+// it then compares more candidates, and starts once more with bounded workspaces. On a host that
+// stalls, it ends after 10 s and one more candidate.
 // `status`: the errors of Choose and ResolveOptions; INVALID_ARGUMENT for a schedule that is too
 // large to be proved.
 Planned BeginPlan(const JobSpec& job);

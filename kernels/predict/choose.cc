@@ -142,6 +142,8 @@ class Chooser {
   // Plans and simulates a candidate. Sets its time or its reason to be refused.
   void Simulate(Open& open) const;
   Choice Take(std::vector<Open> simulated) const;
+  // Returns the error if no simulated candidate can be taken.
+  absl::Status NoPlan(const std::vector<Open>& simulated) const;
   // Returns why the choice ended before all candidates were compared, if it did.
   std::string EndText(size_t simulated) const;
   std::string Why(const Open& best, const std::vector<Open>& all) const;
@@ -157,7 +159,7 @@ class Chooser {
   const int64_t most_steps_;     // to compare
   int64_t estimated_steps_ = 0;  // as a part of most_steps_
   int64_t simulated_steps_ = 0;
-  bool left_out_ = false;     // some candidates had too many steps
+  int64_t left_out_ = 0;      // candidates that had too many steps, and their twins
   bool some_alone_ = false;   // only some splits and algorithms are estimated
   bool late_ = false;         // time was up
   int64_t fewest_steps_ = 0;  // of the plans that have too many
@@ -398,7 +400,7 @@ std::vector<Open> Chooser::SimulateSelected() {
     open.steps = is_needed || fits ? StepsOf(open.candidate.recipe) : open.family->steps;
     if (open.steps <= limits_.steps) {
       if (!is_needed && open.steps > left) {
-        left_out_ = true;
+        left_out_ += 1 + static_cast<int64_t>(from.size());
         continue;
       }
       simulated_steps_ += open.steps;
@@ -483,10 +485,23 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
 
 std::string Chooser::EndText(size_t simulated) const {
   if (late_) return absl::StrFormat("time was up after %d candidates", simulated);
-  const bool ended = left_out_ && simulated < kMostSimulated;
+  const bool ended = left_out_ > 0 && simulated < kMostSimulated;
   if (!ended && !some_alone_) return "";
   return absl::StrFormat("compared %d candidates%s within %d steps", simulated,
                          some_alone_ ? " of some splits and algorithms" : "", most_steps_);
+}
+
+absl::Status Chooser::NoPlan(const std::vector<Open>& simulated) const {
+  const std::string untried =
+      left_out_ == 0
+          ? ""
+          : absl::StrFormat("; %s beyond the steps of a choice %s not tried",
+                            Counted(left_out_, "candidate"), left_out_ == 1 ? "was" : "were");
+  const PlanCandidate& first = simulated.front().candidate;
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "no plan of %s is within the limits: %s %s%s; ask for fewer pieces, gather along a smaller "
+      "axis, or use a smaller mesh",
+      ToString(problem_), RecipeText(problem_, first.recipe, true), first.refused, untried));
 }
 
 Choice Chooser::Take(std::vector<Open> simulated) const {
@@ -558,11 +573,7 @@ absl::StatusOr<Choice> Chooser::Run() {
       return choice;
     }
   }
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "no plan of %s is within the limits: %s %s; ask for fewer pieces, gather along a smaller "
-      "axis, or use a smaller mesh",
-      ToString(problem_), RecipeText(problem_, simulated.front().candidate.recipe, true),
-      simulated.front().candidate.refused));
+  return NoPlan(simulated);
 }
 
 }  // namespace

@@ -338,6 +338,16 @@ TEST_F(Choosing, ComparesTheBestEstimateWithSerialIfNothingIsWithinItsSteps) {
   EXPECT_THAT(choice.why, HasSubstr("candidates of some splits and algorithms within 1 steps"));
 }
 
+TEST_F(Choosing, WithoutAPlanCountsTheCandidatesBeyondItsSteps) {
+  const Asked asked = {"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2};
+  limits_.workspace_bytes = 1;
+  EXPECT_THAT(std::string(Refused(asked).message()), Not(HasSubstr("not tried")));
+  limits_.compared_steps = 100;
+  EXPECT_THAT(std::string(Refused(asked).message()),
+              testing::ContainsRegex("and 1 B are free; [0-9]+ candidates beyond the steps of a "
+                                     "choice were not tried; ask for fewer pieces"));
+}
+
 TEST_F(Choosing, TakesTheBestSoFarWhenItsTimeIsUp) {
   limits_.out_of_time = [] { return true; };
   const Choice choice = Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2});
