@@ -50,6 +50,15 @@ absl::StatusOr<std::string> HardwareIn(const std::vector<TunedPlan>& own,
       flags.file, flags.hardware, kinds.empty() ? "none" : Quoted(kinds)));
 }
 
+// A wrong entry may be the reason that its hardware is unknown.
+absl::Status WithSkipped(const absl::Status& error, const std::vector<std::string>& skipped) {
+  if (skipped.empty()) return error;
+  const std::string more =
+      skipped.size() > 1 ? absl::StrFormat(" (and %d more)", skipped.size() - 1) : "";
+  return WithMessage(
+      error, absl::StrCat(error.message(), "; a tuned plan is not used: ", skipped.front(), more));
+}
+
 }  // namespace
 
 void AddTuningFlags(CLI::App* verb, TuningFlags* flags) {
@@ -70,9 +79,10 @@ absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags)
   TuningText text = ReadTuning(bytes, flags.file);
   std::vector<TunedPlan> plans = PlansOf(text);
   const std::vector<TunedPlan> shipped = PlansOf(ShippedTuning());
-  AGMM_ASSIGN_OR_RETURN(std::string hardware, HardwareIn(plans, shipped, flags));
+  absl::StatusOr<std::string> hardware = HardwareIn(plans, shipped, flags);
+  if (!hardware.ok()) return WithSkipped(hardware.status(), text.skipped);
   plans.insert(plans.end(), shipped.begin(), shipped.end());
-  return TunedPlans{TuningTable(std::move(plans)), std::move(hardware), std::move(text.skipped)};
+  return TunedPlans{TuningTable(std::move(plans)), *std::move(hardware), std::move(text.skipped)};
 }
 
 }  // namespace agmm

@@ -27,7 +27,8 @@ struct TunedPlans {
 
 // Returns the plans of --tuning, followed by the shipped ones; none without --tuning. Skips entries
 // that are wrong, as daemons do. Errors: INVALID_ARGUMENT for plans of several kinds of hardware
-// without --hardware, and for a --hardware that no plan has; those of reading the file.
+// without --hardware, and for a --hardware that no plan has, with the first entry that was skipped;
+// those of reading the file.
 absl::StatusOr<std::optional<TunedPlans>> TunedPlansOf(const TuningFlags& flags);
 
 }  // namespace agmm

@@ -56,6 +56,11 @@ absl::StatusOr<SimulatedPlans> SimulatePlans(const SimulateFlags& flags, const P
   return plans;
 }
 
+void PrintSkipped(const TunedPlans& tuned) {
+  for (const std::string& entry : tuned.skipped)
+    std::cerr << "warning: a tuned plan is not used: " << Printable(entry) << "\n";
+}
+
 absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
   if (flags.seeds) {
     AGMM_ASSIGN_OR_RETURN(const std::vector<SeedRow> rows, AllSeedRows());
@@ -78,16 +83,14 @@ absl::Status RunSimulate(const SimulateFlags& flags, const Options& options) {
   AGMM_ASSIGN_OR_RETURN(Machine machine, MachineOf(flags.machine));
   AGMM_ASSIGN_OR_RETURN(const Platform platform,
                         PlatformOf(flags.machine, flags.of, problem.mesh, std::move(machine)));
-  AGMM_ASSIGN_OR_RETURN(std::optional<TunedPlans> tuned, TunedPlansOf(flags.tuning));
+  AGMM_ASSIGN_OR_RETURN(const std::optional<TunedPlans> tuned, TunedPlansOf(flags.tuning));
+  // With JSON, fields have these texts and the note below instead, because stderr is for errors
+  // only.
+  if (tuned.has_value() && !options.json) PrintSkipped(*tuned);
   AGMM_ASSIGN_OR_RETURN(SimulatedPlans all, SimulatePlans(flags, problem, platform,
                                                           tuned.has_value() ? &*tuned : nullptr));
-  if (tuned.has_value()) all.tuning_skipped = std::move(tuned->skipped);
+  if (tuned.has_value()) all.tuning_skipped = tuned->skipped;
   const SimulatedPlan& best = all.plans.front();
-  // With JSON, fields have these texts instead, because stderr is for errors only.
-  if (!options.json) {
-    for (const std::string& entry : all.tuning_skipped)
-      std::cerr << "warning: a tuned plan is not used: " << Printable(entry) << "\n";
-  }
   if (!best.refused.empty() && !options.json)
     std::cerr << "note: daemons would refuse this plan: " << best.refused << "\n";
   std::string text = IsComparison(flags) ? ComparisonText(problem, platform, all)

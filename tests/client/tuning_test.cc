@@ -357,5 +357,14 @@ TEST(TuningFlags, WrongEntriesAreSkippedWithTheirPlaces) {
   EXPECT_THAT(plans->skipped, ::testing::ElementsAre(HasSubstr("table.textproto:2:")));
 }
 
+TEST(TuningFlags, AnErrorOfTheHardwareNamesTheEntryThatWasSkipped) {
+  const std::string wrong = "plans {\n  hardware: \"abacus\"\n  m: 0\n}\n";
+  EXPECT_THAT(std::string(TunedPlansIn(wrong, "abacus").status().message()),
+              ::testing::ContainsRegex("they have plans for '.*'; a tuned plan is not used: "
+                                       ".*table.textproto:[1-4]:[0-9]+: [^(]+$"));
+  EXPECT_THAT(std::string(TunedPlansIn(wrong + wrong, "abacus").status().message()),
+              ::testing::EndsWith(" (and 1 more)"));
+}
+
 }  // namespace
 }  // namespace agmm

@@ -405,5 +405,19 @@ TEST(Cli, HelpAndVersionAreNoErrors) {
   EXPECT_THAT(version.out, MatchesRegex("agmmctl [0-9.]+( \\([0-9a-f]{12,}(, changed)?\\))?\n"));
 }
 
+TEST(SimulateCli, WarningsOfTheTuningTableComeBeforeALaterError) {
+  const TempFolder folder("simulate");
+  const std::string table = folder / "table.txtpb";
+  std::ofstream(table) << "plans {\n  m: 0\n}\n";
+  const std::string simulate = absl::StrCat(
+      "simulate --preset cpu-tcp --nodes 2 --shape M=64,N=32,K=96 --mesh x=2 --tuning ", table,
+      " --trace ", folder / "none/trace.json");
+  const Result text = Agmmctl(simulate), json = Agmmctl(absl::StrCat(simulate, " --json"));
+  EXPECT_EQ(text.exit_code, 2) << text.out;
+  EXPECT_THAT(text.out, StartsWith(absl::StrCat("warning: a tuned plan is not used: ", table)));
+  EXPECT_THAT(text.out, HasSubstr("\nagmmctl: "));
+  EXPECT_THAT(json.out, Not(HasSubstr("warning"))) << "with JSON, stderr is for errors only";
+}
+
 }  // namespace
 }  // namespace agmm
