@@ -3,17 +3,22 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <linux/capability.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "kernels/schedule/spec.h"
+#include "tests/support/patience.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm::measure {
@@ -119,19 +124,47 @@ TEST_F(TuningFileTest, AWriteFailsWhileAnotherDaemonHoldsTheLock) {
   EXPECT_TRUE(file.Add({PlanWithRows(8)}).ok());
 }
 
-// With the umask 0022 the owner's file is read-only for the group. Root can write it anyway.
-TEST_F(TuningFileTest, ALockThatCanOnlyBeReadIsHeld) {
-  TuningFile file(temp_.path());
-  close(open((temp_ / "tuning.textproto.lock").c_str(), O_RDONLY | O_CREAT, 0440));
-  const absl::Status added = file.Add({PlanWithRows(8)}).status();
-  EXPECT_TRUE(added.ok()) << added;
+// Runs `run` on a thread without capabilities: root, too, can then do only what modes allow.
+void RunAsModesAllow(const std::function<void()>& run) {
+  std::thread([&] {
+    __user_cap_header_struct header = {_LINUX_CAPABILITY_VERSION_3, 0};
+    const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+    ASSERT_EQ(syscall(SYS_capset, &header, none), 0);
+    run();
+  }).join();
 }
 
+// With the umask 0022 the owner's file is read-only for the group.
+TEST_F(TuningFileTest, ALockThatCanOnlyBeReadIsHeld) {
+  TuningFile file(temp_.path(), absl::ZeroDuration());
+  const int fd =
+      open((temp_ / "tuning.textproto.lock").c_str(), O_RDONLY | O_CREAT | O_CLOEXEC, 0440);
+  RunAsModesAllow([&] {
+    EXPECT_EQ(access((temp_ / "tuning.textproto.lock").c_str(), W_OK), -1);
+    const absl::Status free = file.Add({PlanWithRows(8)}).status();
+    EXPECT_TRUE(free.ok()) << free;
+    ASSERT_EQ(flock(fd, LOCK_EX | LOCK_NB), 0) << "Add returned, so the lock is free";
+    EXPECT_TRUE(absl::IsUnavailable(file.Add({PlanWithRows(16)}).status()));
+  });
+  close(fd);
+}
+
+// A FIFO blocks if it is opened for reads alone, and nothing writes it.
 TEST_F(TuningFileTest, ALockThatIsNoRegularFileIsAnErrorAndBlocksNothing) {
   TuningFile file(temp_.path());
   const std::string lock = temp_ / "tuning.textproto.lock";
-  ASSERT_EQ(mkfifo(lock.c_str(), 0600), 0);
-  const absl::Status fifo = file.Add({PlanWithRows(8)}).status();
+  ASSERT_EQ(mkfifo(lock.c_str(), 0440), 0);
+  std::atomic<bool> ended = false;
+  absl::Status fifo;
+  std::thread add([&] {
+    RunAsModesAllow([&] { fifo = file.Add({PlanWithRows(8)}).status(); });
+    ended = true;
+  });
+  EXPECT_TRUE(Eventually([&] { return ended.load(); })) << "it waits for a writer";
+  chmod(lock.c_str(), 0660);
+  const int writer = open(lock.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+  add.join();
+  close(writer);
   EXPECT_TRUE(absl::IsFailedPrecondition(fifo)) << fifo;
   EXPECT_THAT(std::string(fifo.message()), StartsWith(lock));
   EXPECT_FALSE(std::filesystem::exists(file.path()));
