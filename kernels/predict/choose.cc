@@ -484,11 +484,13 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
 }
 
 std::string Chooser::EndText(size_t simulated) const {
-  if (late_) return absl::StrFormat("time was up after %d candidates", simulated);
+  const std::string candidates = Counted(static_cast<int64_t>(simulated), "candidate");
+  if (late_) return absl::StrCat("time was up after ", candidates);
   const bool ended = left_out_ > 0 && simulated < kMostSimulated;
   if (!ended && !some_alone_) return "";
-  return absl::StrFormat("compared %d candidates%s within %d steps", simulated,
-                         some_alone_ ? " of some splits and algorithms" : "", most_steps_);
+  return absl::StrFormat("compared %s%s within %s", candidates,
+                         some_alone_ ? " of some splits and algorithms" : "",
+                         Counted(most_steps_, "step"));
 }
 
 absl::Status Chooser::NoPlan(const std::vector<Open>& simulated) const {

@@ -335,7 +335,7 @@ TEST_F(Choosing, ComparesTheBestEstimateWithSerialIfNothingIsWithinItsSteps) {
   EXPECT_EQ(choice.candidates.size(), 2u) << "and the serial one";
   EXPECT_EQ(choice.recipe.chunks, 8);
   EXPECT_GT(choice.time_ns, 0);
-  EXPECT_THAT(choice.why, HasSubstr("candidates of some splits and algorithms within 1 steps"));
+  EXPECT_THAT(choice.why, HasSubstr("candidates of some splits and algorithms within 1 step"));
 }
 
 TEST_F(Choosing, WithoutAPlanCountsTheCandidatesBeyondItsSteps) {
@@ -362,7 +362,7 @@ TEST_F(Choosing, KeepsRequestsEvenWhenItsTimeIsUp) {
   const Choice choice =
       Of({"A[M_x, K] * B[K, N_x] -> C[M, N_x]", "x=8", {4096, 4096, 4096}, 2, options});
   EXPECT_EQ(choice.recipe.chunks, 8);
-  EXPECT_THAT(choice.why, HasSubstr("time was up after 1 candidates"));
+  EXPECT_THAT(choice.why, HasSubstr("time was up after 1 candidate"));
 }
 
 TEST_F(Choosing, RefusesATorusWithoutPlaces) {
