@@ -37,6 +37,13 @@ absl::StatusOr<int> OpenLock(const std::string& path) {
   return fd;
 }
 
+absl::Status CannotLock(int error, const std::string& path) {
+  const absl::Status status = absl::ErrnoToStatus(error, absl::StrCat("cannot lock ", path));
+  return WithMessage(status, absl::StrCat(status.message(),
+                                          "; allow the daemon's user to write it (mode 660), or "
+                                          "name another folder in local.machines"));
+}
+
 // Returns a descriptor that holds the lock until it is closed.
 absl::StatusOr<int> Lock(const std::string& path, absl::Duration patience) {
   std::error_code error;
@@ -51,8 +58,7 @@ absl::StatusOr<int> Lock(const std::string& path, absl::Duration patience) {
   }
   const Deadline end = Deadline::After(patience);
   while (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    if (errno != EWOULDBLOCK && errno != EINTR)
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot lock ", path));
+    if (errno != EWOULDBLOCK && errno != EINTR) return CannotLock(errno, path);
     if (end.HasPassed()) {
       return absl::UnavailableError(
           absl::StrCat("another daemon holds ", path, " and writes the table; try again"));
