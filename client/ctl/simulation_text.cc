@@ -160,8 +160,8 @@ std::string RateText(const Simulation& simulation) {
   const int64_t end_ns = simulation.chain.empty() ? 0 : simulation.chain.back().end_ns;
   if (simulation.resources.empty() || end_ns >= simulation.time_ns) return "";
   const std::string text = absl::StrFormat(
-      "T is %s longer than the longest chain of steps: it is the work of the busiest resource, %s, "
-      "towards which bytes in a burst and work done in the epoch before count",
+      "T is %s longer than the longest chain of steps: it is how long the busiest resource, %s, "
+      "works in an epoch",
       Time(simulation.time_ns - end_ns), simulation.resources.front().name);
   return absl::StrCat(Wrap(text), "\n");
 }
