@@ -64,7 +64,7 @@ class Runner final : public Receiver {
 
  private:
   // Executors are destroyed on the thread of the `helper` that prepares the plan, because they wait
-  // for their device.
+  // for their device. Small plans thus do not wait until a large one is freed: 120 MB take 25 ms.
   PlanPtr NewPlan(Loop* helper);
   // Called on the helper's thread.
   void PrepareNow(const v1::PreparePlan& command, const PlanPtr& plan);
