@@ -114,8 +114,8 @@ TEST(PlanCli, AMachineIsReadFromAFileOrStandardInputAndMustBeText) {
   const TempFolder folder("machines");
   const auto with = [&](const std::string& contents, const std::string& from) {
     std::ofstream(folder / "machine") << contents;
-    return Agmmctl(absl::StrCat("simulate --shape M=8,N=8,K=8 --mesh x=2 --algorithm direct ", from,
-                                folder / "machine"));
+    return Agmmctl(
+        absl::StrCat("simulate --shape M=8,N=8,K=8 --mesh x=2 ", from, folder / "machine"));
   };
   EXPECT_THAT(Agmmctl("simulate --shape M=8,N=8,K=8 --mesh x=2 --algorithm direct --machine - "
                       "<" AGMM_EXAMPLES "/../../deploy/machines/a100.textproto")
