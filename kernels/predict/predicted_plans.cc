@@ -16,8 +16,8 @@ constexpr int64_t kLargeSteps = 4096;
 std::vector<std::string> AlgorithmsFor(const Platform& platform, bool bounded) {
   if (bounded) return {"ring", "direct"};
   if (platform.machine.within.wiring == Wiring::kTorus)
-    return {"torus", "bidirectional_ring", "split_ring", "ring"};
-  return {"hierarchical_peer", "hierarchical", "direct", "ring"};
+    return {"torus", "bidirectional_ring", "split_ring", "ring", "serial"};
+  return {"hierarchical_peer", "hierarchical", "direct", "ring", "serial"};
 }
 
 absl::StatusOr<PredictedPlan> SimulateOne(const Problem& problem, const Platform& platform,

@@ -19,8 +19,8 @@ struct PredictedPlan {
 };
 
 // Plans and simulates a few algorithms with the shards whole. On a torus: torus, both directions of
-// a ring, the two halves of shards around a ring, and a ring; elsewhere hierarchical_peer,
-// hierarchical, direct and a ring. If plans are large, the first two of these.
+// a ring, the two halves of shards around a ring, a ring, and serial; elsewhere hierarchical_peer,
+// hierarchical, direct, a ring, and serial. If plans are large, the first two of these.
 // `bounded`: with room for two shards at a time instead; may have no plan. Returns the fastest
 // first. Errors: those of the last refusal, if no plan is possible.
 absl::StatusOr<std::vector<PredictedPlan>> PredictPlans(const Problem& problem,
