@@ -109,7 +109,7 @@ Outcome OutcomeOf(const TuningRace& race) {
       std::max(SpreadOf(best.runs_ms).value_or(0), SpreadOf(predicted.runs_ms).value_or(0));
   if ((IsNoisy(best) || IsNoisy(predicted)) && TimeOf(best) > TimeOf(predicted) * (1 - spread)) {
     outcome.not_stored = absl::StrFormat(
-        "runs differ by %.0f %%; use a larger --budget or a quieter host", 100 * spread);
+        "runs differ by %.0f %%; use more --rounds and --budget, or a quieter host", 100 * spread);
   }
   return outcome;
 }

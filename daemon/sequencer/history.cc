@@ -48,8 +48,7 @@ std::string SlowText(const v1::Job& record) {
 
 std::string FastText(const Job& job) {
   return absl::StrFormat(
-      "done, but T is %s, %.2g of the predicted %s; the machine's figures are out of date, so "
-      "measure the world again",
+      "done, but T is %s, %.2g of the predicted %s; if the world has changed, measure it again",
       FormatMicros(job.record.figures().time_us()), RatioOf(job),
       FormatMicros(job.record.predicted_us()));
 }

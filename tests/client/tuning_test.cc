@@ -153,7 +153,8 @@ TEST(TuningRace, NoPlanIsStoredIfTheRunsDifferByMoreThanTheLead) {
   const Contender noisy = Ran("ring", {14, 18, 30, 42, 60});
   const Outcome unclear = OutcomeOf(RaceOf({noisy, Ran("serial", {24, 24, 24})}));
   EXPECT_EQ(unclear.winner, 1);
-  EXPECT_EQ(unclear.not_stored, "runs differ by 40 %; use a larger --budget or a quieter host");
+  EXPECT_EQ(unclear.not_stored,
+            "runs differ by 40 %; use more --rounds and --budget, or a quieter host");
   for (const double clear_ms : {15.0, 29.5}) {
     const std::vector<double> runs_ms(3, clear_ms);
     EXPECT_EQ(OutcomeOf(RaceOf({noisy, Ran("serial", runs_ms)})).not_stored, "") << clear_ms;
@@ -197,12 +198,12 @@ TunedShape SkippedShape() {
 
 TunedShape UnclearShape() {
   TunedShape one = SomeShape();
-  one.outcome.not_stored = "runs differ by 40 %; use a larger --budget or a quieter host";
+  one.outcome.not_stored = "runs differ by 40 %; use more --rounds and --budget, or a quieter host";
   return one;
 }
 
 TEST(TuningReport, AShapeWithoutAClearWinnerSaysWhyNoPlanIsStored) {
-  constexpr char kWhy[] = "runs differ by 40 %; use a larger --budget or a quieter host";
+  constexpr char kWhy[] = "runs differ by 40 %; use more --rounds and --budget, or a quieter host";
   EXPECT_EQ(TunedLine(UnclearShape()), absl::StrCat("LLaMA-7B / 8: not stored: ", kWhy));
   EXPECT_THAT(TunedText({UnclearShape()}),
               HasSubstr(absl::StrCat("  12.000  15.000     11.000  not stored\n    ", kWhy, "\n")));

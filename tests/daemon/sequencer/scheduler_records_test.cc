@@ -450,7 +450,7 @@ TEST_F(Records, AJobFarFromItsPredictionSaysSoAndIsCounted) {
               HasSubstr("over twice the " + predicted + "if the world has changed, measure"));
   EXPECT_EQ(Metric("jobs_slower_than_predicted_total"), 1);
   EXPECT_THAT(LastMessage(Timed(request, 0.31 * predicted_us)),
-              HasSubstr("0.31 of the " + predicted + "the machine's figures are out of date"));
+              HasSubstr("0.31 of the " + predicted + "if the world has changed, measure it again"));
   EXPECT_EQ(Metric("jobs_faster_than_predicted_total"), 1);
   EXPECT_EQ(Metric("jobs_slower_than_predicted_total"), 1);
 }
