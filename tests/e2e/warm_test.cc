@@ -1,5 +1,6 @@
 // A resident weight and a new activation for each job, as in a model server: once warm, nothing is
 // planned, packed or allocated any more, even when M shrinks.
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -179,7 +180,8 @@ TEST_F(Warm, FiftyShapesInAQueueTakeTheWorkspacesOfTwo) {
                                              .c = y,
                                              .algorithm = "hierarchical",
                                              .split = "N=x",
-                                             .repeat_count = repeat});
+                                             .repeat_count = repeat,
+                                             .timeout = std::chrono::minutes(5)});
     ExpectOk(job.status());
     return job;
   };
