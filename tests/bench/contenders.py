@@ -184,6 +184,10 @@ def measurements_agree(one, other, share_a_core=False):
     )
 
 
+class WorldIsUnsteady(ContenderFailed):
+    """Other programs disturb the measurements of the world."""
+
+
 class Agmm:
     """Daemons with resident operands, and an application that submits one job after the other (agmm_jobs.cc)."""
 
@@ -273,7 +277,7 @@ class Agmm:
             if measurements_agree(last, again, self.share_a_core):
                 return again
             last = again
-        raise ContenderFailed(f"agmm: no two measurements in a row of {MEASURES + 1} agree; wait until the machine is idle")
+        raise WorldIsUnsteady(f"agmm: no two measurements in a row of {MEASURES + 1} agree; wait until the machine is idle")
 
     def measure_once(self):
         version = self._ctl("topo")["world"]["machine"].get("version", 0)

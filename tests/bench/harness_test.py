@@ -84,7 +84,7 @@ def canned():
             "agmm": "abc",
         },
         "missing": {"torch": "it is not there"},
-        "left_out": ["random 1 at 4 Gbit/s"],
+        "left_out": ["random 1 at 4 Gbit/s: there was no time"],
         "cases": [case, tiny],
     }
 

@@ -5,7 +5,7 @@ The JSON, schema agmm.bench.v1 (times in microseconds, rates in bits a second):
     machine      {cpu, cores, kernel, load, packages{name: version}, agmm}
     seed, rounds, hosts, devices, share_cores
     missing      {contender: why it did not run}
-    left_out[]   cases that --quick had no time for
+    left_out[]   cases that were not measured, each with the reason
     cases[]      rate_bits, name, m, n, k, hosts
                  samples_us{contender: [T]}     every measured run in order, on the slowest rank
                  gemm_us{who: [t]}, gather_us{who: [t]}, c_ns[]
@@ -111,7 +111,7 @@ def summary_lines(run):
         yield ""
         yield from summary_table("in a row, where one takes less than 5 ms", rows)
     for name in run["left_out"]:
-        yield f"left out, there was no time: {name}"
+        yield f"left out: {name}"
     yield from busy_lines(run)
 
 
