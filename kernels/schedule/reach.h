@@ -64,8 +64,8 @@ class Reach {
     int chain = 0, start = 0;  // as in Order, in epoch 0
     int first_edge = 0, last_edge = 0;
     std::array<int, 2> seen = {};  // by epoch: the number of the last walk
-    // Lane 0 of the row's rank, and the last position of it that comes before the row by a path
-    // within the rank and the epoch.
+    // Lane 0 of the row's rank, and the number of its steps that end before the row, by a path
+    // within the rank and the epoch. The step at this position begins before it. -1: no such path.
     int home = 0, latest_home = -1;
   };
 
