@@ -1,9 +1,10 @@
 #include "client/ctl/interrupt.h"
 
-#include <semaphore.h>
+#include <signal.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <mutex>
+#include <thread>
 
 #include "client/ctl/exit_code.h"
 #include "kernels/base/thread.h"
@@ -11,44 +12,79 @@
 namespace agmm {
 namespace {
 
-constexpr std::array kSignals = {SIGINT, SIGTERM, SIGHUP};
+// State shared by the thread that takes the signals and the current Interrupt.
+struct Watch {
+  std::mutex mutex;
+  Connection* connection = nullptr;
+  int signal_count = 0;  // since this connection came
+};
 
-std::atomic<int> signals{0};
-static_assert(std::atomic<int>::is_always_lock_free);  // because the signal handler uses it
-sem_t changed;  // raised by a signal, and at the end; a signal handler may raise it
+// Lives as long as the thread, which runs until the process ends.
+Watch& TheWatch() {
+  static Watch* const watch = new Watch;
+  return *watch;
+}
 
-void OnSignal(int) {
-  if (signals.fetch_add(1) > 0) _exit(ExitCode(absl::StatusCode::kCancelled));
-  sem_post(&changed);
+sigset_t Signals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  return signals;
+}
+
+// Does what the signal would have done without this thread.
+void EndBy(int signal) {
+  ::signal(signal, SIG_DFL);
+  const sigset_t signals = Signals();
+  pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+  raise(signal);
+}
+
+// sigwait instead of a handler: a handler runs on any thread, which may hold a lock, and the thread
+// sanitizer delays it for as long as that thread waits.
+[[noreturn]] void TakeSignals() {
+  const sigset_t signals = Signals();
+  for (;;) {
+    int signal = 0;
+    sigwait(&signals, &signal);
+    Watch& watch = TheWatch();
+    std::lock_guard lock(watch.mutex);
+    if (watch.connection == nullptr) EndBy(signal);
+    if (++watch.signal_count > 1) _exit(ExitCode(absl::StatusCode::kCancelled));
+    watch.connection->Interrupt();
+  }
 }
 
 }  // namespace
 
+void WatchSignals() {
+  TheWatch();
+  const sigset_t signals = Signals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  absl::StatusOr<std::thread> thread = StartThread("signals", TakeSignals);
+  if (thread.ok())
+    thread->detach();
+  else
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+}
+
 Interrupt::Interrupt(Connection* connection) {
-  signals = 0;
-  sem_init(&changed, /*pshared=*/0, /*value=*/0);
-  absl::StatusOr<std::thread> thread = StartThread("signals", [connection] {
-    while (sem_wait(&changed) != 0) {  // a signal interrupts it
-    }
-    if (signals > 0) connection->Interrupt();
-  });
-  // Without a thread, the first signal ends the process.
-  if (!thread.ok()) return;
-  thread_ = *std::move(thread);
-  struct sigaction action = {};
-  action.sa_handler = OnSignal;
-  action.sa_flags = SA_RESTART;
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &action, &old_[i]);
+  Watch& watch = TheWatch();
+  std::lock_guard lock(watch.mutex);
+  watch.connection = connection;
+  watch.signal_count = 0;
 }
 
 Interrupt::~Interrupt() {
-  if (!thread_.joinable()) return;
-  for (size_t i = 0; i < kSignals.size(); ++i) sigaction(kSignals[i], &old_[i], nullptr);
-  sem_post(&changed);
-  thread_.join();
-  // `changed` is not destroyed, because a handler may still run on another thread.
+  Watch& watch = TheWatch();
+  std::lock_guard lock(watch.mutex);
+  watch.connection = nullptr;
 }
 
-bool Interrupt::happened() const { return signals > 0; }
+bool Interrupt::happened() const {
+  Watch& watch = TheWatch();
+  std::lock_guard lock(watch.mutex);
+  return watch.signal_count > 0;
+}
 
 }  // namespace agmm

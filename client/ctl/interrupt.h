@@ -1,15 +1,14 @@
-// Ctrl-C, SIGTERM and SIGHUP: the first signal interrupts the calls of a connection, the second
-// ends the process.
+// Ctrl-C, SIGTERM and SIGHUP: while an Interrupt exists, the first signal interrupts the calls of
+// its connection, and the second ends the process. At other times a signal ends the process.
 #pragma once
-
-#include <signal.h>
-
-#include <array>
-#include <thread>
 
 #include "client/connect/connection.h"
 
 namespace agmm {
+
+// Lets one thread take the signals. Runs before any other thread starts, because all threads
+// inherit the mask. If the thread cannot start, each signal ends the process.
+void WatchSignals();
 
 // A process has at most one at a time.
 class Interrupt {
@@ -21,10 +20,6 @@ class Interrupt {
 
   // Returns true if a signal has come.
   bool happened() const;
-
- private:
-  std::array<struct sigaction, 3> old_;  // of kSignals
-  std::thread thread_;
 };
 
 }  // namespace agmm

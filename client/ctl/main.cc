@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/exit_code.h"
+#include "client/ctl/interrupt.h"
 #include "client/ctl/table.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/reason.h"
@@ -57,6 +58,7 @@ int Main(int argc, char** argv) {
   // An error is one line of our own; gRPC's log would repeat it in other words.
   setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0);
   std::signal(SIGXFSZ, SIG_IGN);  // a file beyond ulimit -f is an error of its write
+  WatchSignals();
   FitLinesToOutput();
   CLI::App app("Multiplies sharded matrices on a world of agmm daemons.", "agmmctl");
   app.set_version_flag("--version", absl::StrCat("agmmctl ", Version()));

@@ -326,10 +326,6 @@ class FaultAlone : public Fault {
 };
 
 TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
-#ifdef __SANITIZE_THREAD__
-  GTEST_SKIP() << "a signal's handler runs when the thread that waits in gRPC, unseen by the "
-                  "sanitizer, is back";
-#endif
   const std::unique_ptr<Process> client = StartLongJob(0);
   // The daemon does not answer: the first Ctrl-C waits for it to cancel the job.
   world_.daemon(0).Stop();
