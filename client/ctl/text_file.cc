@@ -7,7 +7,6 @@
 #include "absl/time/time.h"
 #include "client/npy/output_file.h"
 #include "kernels/base/read_file.h"
-#include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/base/utf8.h"
 
@@ -27,20 +26,22 @@ absl::StatusOr<std::string> ReadTextFile(const std::string& path, int64_t max_by
                                          absl::string_view flag) {
   const bool is_input = path == "-";
   const std::string name = is_input ? "standard input" : path;
-  AGMM_ASSIGN_OR_RETURN(FileContents read,
-                        is_input ? ReadFileUpTo("/dev/stdin", static_cast<size_t>(max_bytes) + 1,
-                                                name, kInputPatience)
-                                 : ReadFileUpTo(path, static_cast<size_t>(max_bytes) + 1, name));
-  if (static_cast<int64_t>(read.bytes.size()) > max_bytes) {
+  absl::StatusOr<FileContents> read =
+      is_input
+          ? ReadFileUpTo("/dev/stdin", static_cast<size_t>(max_bytes) + 1, name, kInputPatience)
+          : ReadFileUpTo(path, static_cast<size_t>(max_bytes) + 1, name);
+  // For a user, a file that does not exist is an unusable one; NOT_FOUND is for tensors and jobs.
+  if (!read.ok()) return absl::InvalidArgumentError(read.status().message());
+  if (static_cast<int64_t>(read->bytes.size()) > max_bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s has more than %s, the most that %s reads; give another file", name,
                         FormatBytes(max_bytes), flag));
   }
-  if (!IsText(read.bytes)) {
+  if (!IsText(read->bytes)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("%s is not a text file; give text protobuf to %s", name, flag));
   }
-  return std::move(read.bytes);
+  return std::move(read->bytes);
 }
 
 }  // namespace agmm

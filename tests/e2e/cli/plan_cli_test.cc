@@ -130,6 +130,10 @@ TEST(PlanCli, AMachineIsReadFromAFileOrStandardInputAndMustBeText) {
     EXPECT_EQ(result.exit_code, 2) << result.out;
     EXPECT_THAT(result.out, HasSubstr(error));
   }
+  const Result missing =
+      Agmmctl("simulate --shape M=8,N=8,K=8 --mesh x=2 --machine /does/not/exist");
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.out, HasSubstr("/does/not/exist cannot be read: No such file or directory"));
 }
 
 TEST(PlanCli, ProductsThatMoveNothingAreMarked) {
