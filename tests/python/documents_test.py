@@ -1,0 +1,48 @@
+"""Runs the Python that the documents show.
+
+The ```python blocks of a document run in order and share their names, as if a reader typed them into one session. They
+run on four devices, whose daemon $AGMM_ENDPOINT names. A block that begins with ```python torch needs torch.
+"""
+
+import importlib.util
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+import agmm
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DEADLINE_S = 120
+
+
+def blocks(text: str) -> list[tuple[str, str]]:
+    """Returns (what the block needs, its code) for each ```python block."""
+    return re.findall(r"^```python *(.*?)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
+def test_there_are_blocks() -> None:
+    assert len(blocks((ROOT / "docs/python.md").read_text())) >= 8
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_the_blocks_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
+    code = [body for need, body in blocks(document.read_text()) if not need or importlib.util.find_spec(need)]
+    if not code:
+        pytest.skip("has no Python")
+    script = tmp_path / "typed.py"
+    script.write_text("\n".join(code))
+    with agmm.local(devices=4) as client:
+        done = subprocess.run(
+            [sys.executable, str(script)],
+            cwd=tmp_path,
+            env={**os.environ, "AGMM_ENDPOINT": client.endpoint},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+        )
+    assert done.returncode == 0, done.stderr
