@@ -31,6 +31,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <variant>
@@ -167,14 +168,18 @@ struct Filling {
 struct TransferOptions {
   // Includes the wait for earlier jobs. Zero stands for ClientOptions::transfer_timeout.
   Milliseconds timeout{0};
-  // Called on the calling thread, about every MiB.
+  // Called about every MiB, on the thread of the call.
   std::function<void(int64_t moved_bytes, int64_t total_bytes)> progress = nullptr;
+  // A stop request ends the transfer with CANCELLED, wherever it waits, except in a callback; a put
+  // tells the daemon first, for 2 s at most. A put that is stopped fails like any other, but once
+  // its last piece has been sent it may take effect nevertheless: the tensor's version shows this.
+  std::stop_token stop = {};
 };
 
-// Writes bytes [offset, offset + size) of the contents to `into`, on the calling thread. Offsets
-// rise, but a broken connection repeats some, with the same bytes. An error ends the put.
+// Writes bytes [offset, offset + size) of the contents to `into`, on the thread of the call.
+// Offsets rise, but a broken connection repeats some, with the same bytes. An error ends the put.
 using Reader = std::function<Status(int64_t offset_bytes, std::byte* into, int64_t size_bytes)>;
-// Takes bytes [offset, offset + size), in order, on the calling thread. An error ends the get.
+// Takes bytes [offset, offset + size), in order, on the thread of the call. An error ends the get.
 using Writer =
     std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
@@ -396,6 +401,21 @@ class Client {
                          const TransferOptions& options = {});
   Result<TensorInfo> Get(const std::string& name, const Writer& writer,
                          const TransferOptions& options = {});
+
+  // Like Put and Get, each on a thread of the library, which is also the thread of the callbacks.
+  // The data must live, and must not be touched, until the future is ready. It is ready at the
+  // latest when the client has been destroyed, with CANCELLED if the transfer was in progress. A
+  // call takes its place in the order of admission at any time before its future is ready, so wait
+  // for a put before a job that reads its tensor. Errors, in the future: RESOURCE_EXHAUSTED if no
+  // thread can be started.
+  std::future<Result<TensorInfo>> PutAsync(std::string name, TensorSpec spec, const void* data,
+                                           int64_t size_bytes, TransferOptions options = {});
+  std::future<Result<TensorInfo>> PutAsync(std::string name, TensorSpec spec, Reader reader,
+                                           TransferOptions options = {});
+  std::future<Result<TensorInfo>> GetAsync(std::string name, void* data, int64_t size_bytes,
+                                           TransferOptions options = {});
+  std::future<Result<TensorInfo>> GetAsync(std::string name, Writer writer,
+                                           TransferOptions options = {});
 
   // Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
   // A writable mapping starts with the old contents, if any. Never repeated. Errors: NOT_FOUND;

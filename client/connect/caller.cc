@@ -68,6 +68,8 @@ bool IsForeign(const grpc::Status& status) {
 
 }  // namespace
 
+absl::Status StoppedError() { return absl::CancelledError("stopped at the caller's request"); }
+
 Caller::Caller(Endpoint endpoint)
     : endpoint_(std::move(endpoint)), channel_(MakeChannel(endpoint_)) {}
 
@@ -99,9 +101,9 @@ void Caller::Interrupt() {
   interruption_.notify_all();
 }
 
-bool Caller::WaitToRetry(absl::Duration delay, bool interruptible) {
+bool Caller::WaitToRetry(absl::Duration delay, bool interruptible, std::stop_token stop) {
   std::unique_lock lock(mutex_);
-  interruption_.wait_for(lock, absl::ToChronoNanoseconds(delay),
+  interruption_.wait_for(lock, std::move(stop), absl::ToChronoNanoseconds(delay),
                          [&] { return interruptible && interrupted_; });
   return session_ != SessionState::kLost;
 }
@@ -135,8 +137,8 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
 }
 
 Caller::Call::Call(Caller* caller, Deadline deadline, const std::string& sequencer,
-                   bool interruptible)
-    : caller_(caller) {
+                   bool interruptible, std::stop_token stop)
+    : caller_(caller), stop_(std::move(stop)) {
   if (!sequencer.empty()) context_.AddMetadata(kSequencerKey, sequencer);
   context_.set_deadline(ToGrpc(deadline));
   if (!interruptible) return;
@@ -174,6 +176,7 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   }
   if (code == grpc::StatusCode::CANCELLED && caller_->interrupted_)
     return absl::CancelledError("cancelled");
+  if (code == grpc::StatusCode::CANCELLED && stop_.stop_requested()) return StoppedError();
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "the daemon at %s did not answer in time; see its log, and %s", endpoint, wording.status));

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <set>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -34,6 +35,9 @@ struct Id {
   std::string sequencer;
 };
 
+// CANCELLED, of a call whose stop token was used.
+absl::Status StoppedError();
+
 class Session;
 
 // The state that all calls of a connection share. Thread-safe.
@@ -54,9 +58,9 @@ class Caller {
   class Call {
    public:
     // `sequencer` assigned the ids in the request. Pass an infinite deadline if the work has no
-    // bound.
+    // bound. A request to `stop` makes the call fail with CANCELLED.
     Call(Caller* caller, Deadline deadline, const std::string& sequencer = "",
-         bool interruptible = true);
+         bool interruptible = true, std::stop_token stop = {});
     ~Call();
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
@@ -73,9 +77,16 @@ class Caller {
     friend class Caller;
     absl::Status NoAnswer(const grpc::Status& status, bool answered_before);
 
+    struct Cancel {
+      grpc::ClientContext* context;
+      void operator()() const { context->TryCancel(); }
+    };
+
     Caller* const caller_;
     const int64_t start_ns_ = MonotonicNanos();
     grpc::ClientContext context_;
+    const std::stop_token stop_;
+    const std::stop_callback<Cancel> on_stop_{stop_, Cancel{&context_}};
     bool lost_ = false, busy_ = false;
     bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDoubt
   };
@@ -114,8 +125,9 @@ class Caller {
     int count_ = 0;
     bool doubted_ = false;
   };
-  // Waits before the next attempt, or until an Interrupt. False if the session is lost.
-  bool WaitToRetry(absl::Duration delay, bool interruptible = true);
+  // Waits before the next attempt, or until an Interrupt or a request to `stop`. False if the
+  // session is lost.
+  bool WaitToRetry(absl::Duration delay, bool interruptible = true, std::stop_token stop = {});
 
  protected:
   const std::shared_ptr<grpc::Channel>& channel() const { return channel_; }
@@ -132,7 +144,7 @@ class Caller {
   const Endpoint endpoint_;
   const std::shared_ptr<grpc::Channel> channel_;
   std::mutex mutex_;  // guards all below
-  std::condition_variable interruption_;
+  std::condition_variable_any interruption_;
   bool interrupted_ = false;
   bool answered_ = false;  // a daemon has answered here
   std::string sequencer_;

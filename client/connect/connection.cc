@@ -132,7 +132,7 @@ absl::StatusOr<Response> Connection::Run(const Options& options, const std::uniq
                                          const Request& request) {
   Retry retry(this, options.deadline, options.sequencer);
   while (true) {
-    Call call(this, options.deadline, retry.sequencer(), options.interruptible);
+    Call call(this, options.deadline, retry.sequencer(), options.interruptible, options.stop);
     Response response;
     const absl::Status status =
         call.Convert((stub.get()->*method)(call.context(), request, &response));
@@ -143,13 +143,15 @@ absl::StatusOr<Response> Connection::Run(const Options& options, const std::uniq
     if (options.not_found_is_ok && retry.count() > 0 && absl::IsNotFound(status)) return response;
     if (!options.safe) return status;
     const std::optional<absl::Duration> delay = retry.Next(call);
-    if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible)) return status;
+    if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible, options.stop))
+      return status;
   }
 }
 
-absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout) {
-  return Run({.deadline = Deadline::After(timeout)}, cluster_, &Cluster::GetStatus,
-             v1::GetStatusRequest());
+absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeout,
+                                                            std::stop_token stop) {
+  return Run({.deadline = Deadline::After(timeout), .stop = std::move(stop)}, cluster_,
+             &Cluster::GetStatus, v1::GetStatusRequest());
 }
 
 absl::StatusOr<v1::MachineStatus> Connection::GetMachine(absl::Duration timeout) {

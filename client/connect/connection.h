@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/status.h"
@@ -43,7 +44,9 @@ class Connection : public Caller {
   // Ends the session. No call may be in progress.
   ~Connection();
 
-  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = kShortCall);
+  // A request to `stop` ends the call with CANCELLED.
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout = kShortCall,
+                                                  std::stop_token stop = {});
 
   // Opens a session and returns its id. It ends with this object or with the process, even if that
   // is killed; its jobs are then cancelled and its tensors deleted. May be called once. Once the
@@ -114,6 +117,7 @@ class Connection : public Caller {
     bool interruptible = true;
     bool not_found_is_ok = false;                         // after the first attempt
     std::optional<std::string> sequencer = std::nullopt;  // for a call about an id
+    std::stop_token stop = {};
   };
   template <typename Service, typename Request, typename Response>
   using Method = grpc::Status (Service::*)(grpc::ClientContext*, const Request&, Response*);

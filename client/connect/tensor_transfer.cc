@@ -25,9 +25,10 @@ namespace {
 constexpr absl::Duration kAbortCall = absl::Seconds(2);
 
 // Like Connection::WaitToRetry. `lost` says that the connection broke.
-bool Reconnect(Connection* connection, absl::Duration delay, bool lost, const Progress& progress) {
+bool Reconnect(Connection* connection, absl::Duration delay, bool lost, const Progress& progress,
+               const std::stop_token& stop) {
   if (lost && progress.reconnecting) progress.reconnecting();
-  return connection->WaitToRetry(delay);
+  return connection->WaitToRetry(delay, /*interruptible=*/true, stop);
 }
 
 // Messages of an upload in flight: enough to fill the connection while the next one is prepared.
@@ -36,19 +37,20 @@ constexpr size_t kInFlight = 3;
 class Uploader {
  public:
   Uploader(Connection* connection, v1::BeginUpload begin, int64_t total_bytes, const ReadFn& read,
-           const Progress& progress, Deadline deadline, const std::string& sequencer)
+           const Progress& progress, const TransferLimits& limits, const std::string& sequencer)
       : connection_(connection),
-        deadline_(deadline),
+        limits_(limits),
         begin_(std::move(begin)),
         total_bytes_(total_bytes),
         read_(read),
         progress_(progress),
-        retry_(connection, deadline, begin_.has_put() ? std::nullopt : std::optional(sequencer)) {}
+        retry_(connection, limits.deadline,
+               begin_.has_put() ? std::nullopt : std::optional(sequencer)) {}
 
   absl::StatusOr<v1::Tensor> Run() {
     absl::Status status = SendAll();
     while (!status.ok() && delay_.has_value() &&
-           Reconnect(connection_, *delay_, lost_, progress_)) {
+           Reconnect(connection_, *delay_, lost_, progress_, limits_.stop)) {
       status = AskPosition();
       if (status.ok() && !tensor_.has_value()) status = SendAll();
     }
@@ -105,6 +107,8 @@ class Uploader {
   absl::Status Fill(UploadCall* upload) {
     const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
     upload->request.clear_commit();
+    // The callback may take long, and no call is in progress before the first one.
+    if (limits_.stop.stop_requested()) return StoppedError();
     if (size > 0) {
       v1::UploadChunk& chunk = *upload->request.mutable_chunk();
       chunk.set_offset_bytes(position_);
@@ -126,7 +130,8 @@ class Uploader {
   void Start(UploadCall* upload) {
     *upload->request.mutable_begin() = begin_;
     upload->done = false;
-    upload->call.emplace(connection_, deadline_, retry_.sequencer());
+    upload->call.emplace(connection_, limits_.deadline, retry_.sequencer(),
+                         /*interruptible=*/true, limits_.stop);
     connection_->contents()->async()->Upload(upload->call->context(), &upload->request,
                                              &upload->response,
                                              [this, upload](grpc::Status status) {
@@ -172,7 +177,7 @@ class Uploader {
   }
 
   Connection* const connection_;
-  const Deadline deadline_;
+  const TransferLimits limits_;
   const v1::BeginUpload begin_;
   const int64_t total_bytes_;
   const ReadFn& read_;
@@ -194,21 +199,21 @@ class Uploader {
 
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,
-                                  Deadline deadline, const std::string& sequencer) {
+                                  const TransferLimits& limits, const std::string& sequencer) {
   AGMM_RETURN_IF_ERROR(CheckReadable(begin.put()));
   if (begin.upload_id().empty()) begin.set_upload_id(RandomHex(kIdBytes));
-  return Uploader(connection, std::move(begin), total_bytes, read, progress, deadline, sequencer)
+  return Uploader(connection, std::move(begin), total_bytes, read, progress, limits, sequencer)
       .Run();
 }
 
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    Deadline deadline, const std::string& sequencer) {
+                                    const TransferLimits& limits, const std::string& sequencer) {
   AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
   v1::ReadTensorRequest request;
   *request.mutable_tensor() = tensor;
   // Since the last progress.
-  Connection::Retry retry(connection, deadline,
+  Connection::Retry retry(connection, limits.deadline,
                           tensor.has_tensor_id() ? std::optional(sequencer) : std::nullopt);
   std::optional<v1::Tensor> found;
   int64_t total_bytes = 0, position = 0;
@@ -220,7 +225,7 @@ absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef&
       // Later streams read this tensor in this version, whatever happens to the name.
       request.mutable_tensor()->set_tensor_id(found->tensor_id());
       request.set_version(found->version());
-      retry = {connection, deadline, found->sequencer()};
+      retry = {connection, limits.deadline, found->sequencer()};
     }
     const int64_t size = static_cast<int64_t>(response.data().size());
     if (response.offset_bytes() != position || size > total_bytes - position) {
@@ -230,6 +235,7 @@ absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef&
           size, response.offset_bytes(), position, total_bytes));
     }
     if (size == 0) return absl::OkStatus();
+    if (limits.stop.stop_requested()) return StoppedError();
     AGMM_RETURN_IF_ERROR(write(*found, position, response.data()));
     position += size;
     retry.Restart();
@@ -238,7 +244,8 @@ absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef&
   };
   v1::ReadTensorResponse response;
   while (true) {
-    Connection::Call call(connection, deadline, retry.sequencer());
+    Connection::Call call(connection, limits.deadline, retry.sequencer(), /*interruptible=*/true,
+                          limits.stop);
     request.set_offset_bytes(position);
     const auto stream = connection->contents()->ReadTensor(call.context(), request);
     absl::Status taken;
@@ -248,7 +255,8 @@ absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef&
     if (!taken.ok()) return taken;
     if (status.ok()) break;
     const std::optional<absl::Duration> delay = retry.Next(call);
-    if (!delay.has_value() || !Reconnect(connection, *delay, call.lost(), progress)) return status;
+    if (!delay.has_value() || !Reconnect(connection, *delay, call.lost(), progress, limits.stop))
+      return status;
   }
   if (found.has_value() && position == total_bytes) return *std::move(found);
   return absl::InternalError(absl::StrFormat(

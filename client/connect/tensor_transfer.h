@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <functional>
+#include <stop_token>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -31,6 +33,14 @@ using ReadFn = std::function<absl::Status(int64_t offset_bytes, int64_t size_byt
 using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t offset_bytes,
                                            absl::string_view data)>;
 
+// The limits of a transfer.
+struct TransferLimits {
+  Deadline deadline = Deadline::Infinite();
+  // A request ends the transfer with CANCELLED, wherever it waits. An upload whose last piece has
+  // been sent may take effect nevertheless.
+  std::stop_token stop = {};
+};
+
 // Writes the whole contents, total_bytes, of the tensor that `begin` names. An empty upload id is
 // replaced by a random one. Returns the tensor with its new version. Waits for earlier jobs on the
 // tensor, without a bound. Errors, all of which free a new tensor's space: those of `read`;
@@ -40,7 +50,7 @@ using WriteFn = std::function<absl::Status(const v1::Tensor& tensor, int64_t off
 // sequencer.
 absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
                                   int64_t total_bytes, const ReadFn& read, const Progress& progress,
-                                  Deadline deadline = Deadline::Infinite(),
+                                  const TransferLimits& limits = {},
                                   const std::string& sequencer = "");
 
 // Reads the whole contents, of one version. Errors: those of `write`; FAILED_PRECONDITION for a
@@ -48,7 +58,7 @@ absl::StatusOr<v1::Tensor> Upload(Connection* connection, v1::BeginUpload begin,
 // connection was broken; UNAVAILABLE.
 absl::StatusOr<v1::Tensor> Download(Connection* connection, const v1::TensorRef& tensor,
                                     const WriteFn& write, const Progress& progress,
-                                    Deadline deadline = Deadline::Infinite(),
+                                    const TransferLimits& limits = {},
                                     const std::string& sequencer = "");
 
 }  // namespace agmm

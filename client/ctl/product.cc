@@ -249,7 +249,7 @@ absl::StatusOr<uint64_t> TensorChecksum(Connection* connection, const v1::Tensor
     return absl::OkStatus();
   };
   const absl::StatusOr<v1::Tensor> got =
-      Download(connection, ref, add, {[](int64_t) {}}, Deadline::Infinite(), tensor.sequencer());
+      Download(connection, ref, add, {[](int64_t) {}}, {}, tensor.sequencer());
   AGMM_RETURN_IF_ERROR(TransferError(got.status(), what));
   return checksum.value();
 }

@@ -2,6 +2,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <future>
+#include <memory>
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,6 +21,9 @@
 
 namespace agmm {
 namespace {
+
+constexpr absl::string_view kPutThread = "a put in the background",
+                            kGetThread = "a get in the background";
 
 v1::TensorRef RefTo(const std::string& name) {
   v1::TensorRef ref;
@@ -59,6 +65,10 @@ std::optional<int64_t> BytesIn(const TensorSpec& spec) {
   return bytes;
 }
 
+TransferLimits LimitsOf(const ClientState& client, const TransferOptions& options) {
+  return {Deadline::After(client.TransferTimeout(options.timeout)), options.stop};
+}
+
 // Takes a piece of the contents of `tensor`.
 using TakePiece = std::function<Status(const TensorInfo& tensor, int64_t offset_bytes,
                                        const std::byte* from, int64_t size_bytes)>;
@@ -80,8 +90,7 @@ Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const
     if (options.progress) options.progress(moved_bytes, total_bytes);
   }};
   return client->Call([&](Connection* connection) {
-    return Download(connection, RefTo(name), write, progress,
-                    Deadline::After(client->TransferTimeout(options.timeout)));
+    return Download(connection, RefTo(name), write, progress, LimitsOf(*client, options));
   });
 }
 
@@ -244,7 +253,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
     }
     v1::BeginUpload begin;
     AGMM_ASSIGN_OR_RETURN(*begin.mutable_put(),
-                          state_->RequestFor(name, spec, state_->CallTimeout({})));
+                          state_->RequestFor(name, spec, state_->CallTimeout({}), options.stop));
     const ReadFn read = [&](int64_t offset_bytes, int64_t size, char* out) {
       return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
     };
@@ -252,7 +261,7 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
       if (options.progress) options.progress(moved_bytes, *total_bytes);
     }};
     return Upload(connection, std::move(begin), *total_bytes, read, progress,
-                  Deadline::After(state_->TransferTimeout(options.timeout)));
+                  LimitsOf(*state_, options));
   });
 }
 
@@ -281,6 +290,36 @@ Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
         return writer(offset_bytes, from, size);
       },
       options);
+}
+
+std::future<Result<TensorInfo>> Client::PutAsync(std::string name, TensorSpec spec,
+                                                 const void* data, int64_t size_bytes,
+                                                 TransferOptions options) {
+  return state_->Start(kPutThread, [=, this, name = std::move(name), spec = std::move(spec),
+                                    options = std::move(options)] {
+    return Put(name, spec, data, size_bytes, options);
+  });
+}
+
+std::future<Result<TensorInfo>> Client::PutAsync(std::string name, TensorSpec spec, Reader reader,
+                                                 TransferOptions options) {
+  return state_->Start(
+      kPutThread, [this, name = std::move(name), spec = std::move(spec), reader = std::move(reader),
+                   options = std::move(options)] { return Put(name, spec, reader, options); });
+}
+
+std::future<Result<TensorInfo>> Client::GetAsync(std::string name, void* data, int64_t size_bytes,
+                                                 TransferOptions options) {
+  return state_->Start(kGetThread, [=, this, name = std::move(name), options = std::move(options)] {
+    return Get(name, data, size_bytes, options);
+  });
+}
+
+std::future<Result<TensorInfo>> Client::GetAsync(std::string name, Writer writer,
+                                                 TransferOptions options) {
+  return state_->Start(kGetThread,
+                       [this, name = std::move(name), writer = std::move(writer),
+                        options = std::move(options)] { return Get(name, writer, options); });
 }
 
 std::string Status::ToString() const {

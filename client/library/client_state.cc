@@ -84,6 +84,7 @@ void ClientState::Close() {
     std::unique_lock lock(mutex_);
     unused_.wait(lock, [this] { return uses_ == 0; });
   }
+  background_.Join();
   loop_.reset();
   runs_.reset();
   connection_.reset();
@@ -115,7 +116,8 @@ Deadline ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeou
 
 absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
                                                                 const TensorSpec& spec,
-                                                                absl::Duration timeout) {
+                                                                absl::Duration timeout,
+                                                                const std::stop_token& stop) {
   if (spec.type != ElementType::kF32 && spec.type != ElementType::kBF16 &&
       spec.type != ElementType::kF16) {
     return absl::InvalidArgumentError(
@@ -128,7 +130,7 @@ absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::strin
   request.mutable_spec()->set_dtype(ToWire(spec.type));
   request.mutable_spec()->set_sharding(spec.sharding);
   AGMM_ASSIGN_OR_RETURN(*request.mutable_spec()->mutable_mesh(),
-                        MeshOf(spec.mesh, spec.ranks, timeout));
+                        MeshOf(spec.mesh, spec.ranks, timeout, stop));
   request.set_session_id(session_);
   request.set_request_id(NewRequestId());
   return request;
@@ -139,7 +141,7 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   v1::SubmitJobRequest request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
-  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout));
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, {}));
   if (!given.tensors.empty() && !(given.a + given.b + given.c).empty()) {
     return absl::InvalidArgumentError(
         "JobRequest names tensors both by operand (tensors) and in a, b and c; give one of the "
@@ -177,20 +179,36 @@ void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd
   runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
 }
 
+std::future<Result<TensorInfo>> ClientState::Start(absl::string_view purpose,
+                                                   std::function<Result<TensorInfo>()> call) {
+  auto promise = std::make_shared<std::promise<Result<TensorInfo>>>();
+  std::future<Result<TensorInfo>> future = promise->get_future();
+  Use use = Begin();
+  if (use == nullptr) {
+    promise->set_value(Refusal());
+    return future;
+  }
+  const absl::Status started = background_.Start(
+      purpose,
+      [promise, call = std::move(call), use = std::move(use)] { promise->set_value(call()); });
+  if (!started.ok()) promise->set_value(ToPublic(started));
+  return future;
+}
+
 absl::StatusOr<v1::Mesh> ClientState::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                             absl::Duration timeout) {
+                                             absl::Duration timeout, const std::stop_token& stop) {
   if (!mesh.empty()) return MeshFromText(mesh, ranks);
   if (!ranks.empty()) return MeshFromText(absl::StrCat("x=", ranks.size()), ranks);
-  AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(timeout));
+  AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(timeout, stop));
   return MeshFromText(absl::StrCat("x=", count), {});
 }
 
-absl::StatusOr<int> ClientState::DeviceCount(absl::Duration timeout) {
+absl::StatusOr<int> ClientState::DeviceCount(absl::Duration timeout, const std::stop_token& stop) {
   {
     std::lock_guard lock(mutex_);
     if (device_count_ > 0) return device_count_;
   }
-  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection_->GetStatus(timeout));
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection_->GetStatus(timeout, stop));
   if (!status.ready())
     return WithReason(absl::UnavailableError(status.reason()), kReasonWorldIncomplete);
   std::lock_guard lock(mutex_);

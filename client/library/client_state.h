@@ -3,9 +3,11 @@
 
 #include <condition_variable>
 #include <functional>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -16,6 +18,7 @@
 #include "agmm/v1/tensor.pb.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
+#include "client/library/background.h"
 #include "client/library/runs.h"
 #include "client/library/to_public.h"
 #include "kernels/base/deadline.h"
@@ -58,23 +61,27 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 
   // Return requests with a new request id. An empty mesh means all devices of the world.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
-                                                     const TensorSpec& spec,
-                                                     absl::Duration timeout);
+                                                     const TensorSpec& spec, absl::Duration timeout,
+                                                     const std::stop_token& stop = {});
   absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout);
   // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
   // Calls `on_end`, which holds a Use, once and on any thread.
   void Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end);
+  // Runs `call` on a thread of its own; Close waits for it. `purpose` names the thread in errors.
+  std::future<Result<TensorInfo>> Start(absl::string_view purpose,
+                                        std::function<Result<TensorInfo>()> call);
 
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                  absl::Duration timeout);
-  absl::StatusOr<int> DeviceCount(absl::Duration timeout);
+                                  absl::Duration timeout, const std::stop_token& stop);
+  absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
 
   const ClientOptions options_;
   std::optional<Connection> connection_;
   std::optional<Loop> loop_;
   std::optional<Runs> runs_;
+  Background background_;
   std::string session_;
   std::shared_ptr<ClientState> kept_;  // this, in a forked child
 

@@ -39,7 +39,7 @@ absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload be
     return absl::OkStatus();
   };
   return Upload(connection, std::move(begin), file.rows() * file.cols() * SizeOf(dtype), read,
-                progress, Deadline::Infinite(), sequencer);
+                progress, {}, sequencer);
 }
 
 absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::TensorRef& tensor,
@@ -62,7 +62,7 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
     Convert(dtype, data.data(), file->dtype(), elements.data(), count);
     return file->Append(count, elements.data());
   };
-  return Download(connection, tensor, write, progress, Deadline::Infinite(), sequencer);
+  return Download(connection, tensor, write, progress, {}, sequencer);
 }
 
 }  // namespace agmm

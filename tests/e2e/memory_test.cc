@@ -188,7 +188,7 @@ TEST_F(Flooded, ClientsWaitUntilThereIsMemory) {
       };
       results[i] = Upload(connection.get(), Message(absl::StrCat("up", i)).begin(),
                           static_cast<int64_t>(contents.size()), read, {[](int64_t) {}},
-                          Deadline::After(kPatience), "")
+                          {.deadline = Deadline::After(kPatience)}, "")
                        .status();
     });
   }

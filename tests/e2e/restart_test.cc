@@ -135,7 +135,7 @@ TEST_F(Restart, TheIdOfATensorDoesNotMeanAnotherTensor) {
     ExpectPeerLost(connection->DeleteTensor(IdOf(*old)), kGone);
     ExpectPeerLost(Download(
                        connection.get(), ref, [](auto&&...) { return absl::OkStatus(); },
-                       {[](int64_t) {}}, Deadline::After(kPatience), old->sequencer())
+                       {[](int64_t) {}}, {.deadline = Deadline::After(kPatience)}, old->sequencer())
                        .status(),
                    kGone);
     v1::BeginUpload begin;
@@ -146,7 +146,7 @@ TEST_F(Restart, TheIdOfATensorDoesNotMeanAnotherTensor) {
                          std::memset(out, 0, size);
                          return absl::OkStatus();
                        },
-                       {[](int64_t) {}}, Deadline::After(kPatience), old->sequencer())
+                       {[](int64_t) {}}, {.deadline = Deadline::After(kPatience)}, old->sequencer())
                        .status(),
                    kGone);
     v1::SubmitJobRequest submit;
@@ -173,15 +173,14 @@ TEST_F(Restart, ADownloadDoesNotContinueWithAnotherTensor) {
   v1::TensorRef ref;
   ref.set_name("L");
   bool restarted = false;
-  const auto got = Download(
-      connection.get(), ref,
-      [&](const v1::Tensor&, int64_t, absl::string_view) {
-        if (std::exchange(restarted, true)) return absl::OkStatus();
-        RestartSequencer();
-        put("2");
-        return absl::OkStatus();
-      },
-      {[](int64_t) {}}, Deadline::After(kPatience));
+  const auto got = Download(connection.get(), ref,
+                            [&](const v1::Tensor&, int64_t, absl::string_view) {
+                              if (std::exchange(restarted, true)) return absl::OkStatus();
+                              RestartSequencer();
+                              put("2");
+                              return absl::OkStatus();
+                            },
+                            {[](int64_t) {}}, {.deadline = Deadline::After(kPatience)});
   ExpectPeerLost(got.status(), kGone);
 }
 

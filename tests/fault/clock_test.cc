@@ -119,7 +119,7 @@ TEST_F(WallClock, NothingEndsWhenTheClockGoesForward) {
     return AwaitSet() ? absl::OkStatus() : absl::InternalError("the clock stands");
   };
   const auto tensor = Upload(connection.get(), begin, kSide * kSide * 4, read, {[](int64_t) {}},
-                             Deadline::After(kPatience));
+                             {.deadline = Deadline::After(kPatience)});
   EXPECT_TRUE(tensor.ok()) << tensor.status();
   EXPECT_TRUE(job->Running()) << job->err();
   for (int node : {0, 1}) {

@@ -178,7 +178,7 @@ TEST_F(Paths, ACutTransportEndsAPutAndIsNamed) {
   };
   const auto connection = world_->Connect(0);
   const absl::Status put = Upload(connection.get(), begin, 4 * kPieceBytes, read, {[](int64_t) {}},
-                                  Deadline::After(kPatience))
+                                  {.deadline = Deadline::After(kPatience)})
                                .status();
   EXPECT_EQ(ReasonOf(put), kReasonPeerLost) << put;
   EXPECT_THAT(std::string(put.message()), HasSubstr("node n1 (" + world_->address(1) + ")"));

@@ -92,6 +92,8 @@ TEST_F(LibraryFork, EveryCallInAChildIsRefused) {
     expect("Create", client_->Create("D", SpecA()).status());
     expect("Get", client_->Get("A", a.data(), BytesIn(a)).status());
     expect("Get with a writer", client_->Get("A", writer).status());
+    expect("PutAsync", client_->PutAsync("A", SpecA(), a.data(), BytesIn(a)).get().status());
+    expect("GetAsync", client_->GetAsync("A", a.data(), BytesIn(a)).get().status());
     expect("Map", client_->Map("A", false).status());
     expect("List", client_->List().status());
     expect("Find", client_->Find("A").status());
@@ -111,7 +113,7 @@ TEST_F(LibraryFork, EveryCallInAChildIsRefused) {
     if (!mapping.detached() || !mapping.shards().empty()) wrong += "the mapping has memory; ";
     return wrong + std::to_string(refused) + " refused";
   });
-  EXPECT_EQ(said, "24 refused");
+  EXPECT_EQ(said, "26 refused");
   EXPECT_FALSE(mapping.detached());
   EXPECT_TRUE(mapping.Commit().ok());
   ExpectWhole();

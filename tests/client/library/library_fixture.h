@@ -21,8 +21,9 @@ class LibraryTest : public ::testing::Test {
  protected:
   static constexpr int64_t kM = 50, kK = 30, kN = 40;
 
-  // Delays at each step make a job of many epochs long.
-  LibraryTest() : world_({.nodes = 1, .devices = 2, .failpoints = "executor.delay=*"}) {}
+  // Delays at each step make a job of many epochs long. `local`: more fields of the configuration.
+  explicit LibraryTest(const std::string& local = "")
+      : world_({.nodes = 1, .devices = 2, .failpoints = "executor.delay=*", .local = local}) {}
   void SetUp() override { ASSERT_NO_FATAL_FAILURE(world_.StartAll()); }
 
   std::unique_ptr<Client> Connect(bool session = false, std::string endpoint = "") const {
@@ -87,6 +88,7 @@ using Outcome = Result<JobInfo>;
 // Adds a client that has created A and B.
 class LibraryJobTest : public LibraryTest {
  protected:
+  using LibraryTest::LibraryTest;
   void SetUp() override {
     LibraryTest::SetUp();
     client_ = Connect();
