@@ -188,10 +188,10 @@ using Writer =
 // readers wait too. The thread that holds the mapping must not wait for any of them. Thread-safe,
 // except for moves and the destructor.
 //
-// A mapping is detached by Commit, and by the end of its client, session, world or daemon. If a
-// writable mapping ends without a commit, the tensor has no contents afterwards. Detached memory
-// reads as zeros and ignores writes. A process that is stopped (SIGSTOP) keeps the space until it
-// continues or ends. Forked children do not inherit mappings.
+// A mapping is detached by Commit, by Detach, and by the end of its client, session, world or
+// daemon. If a writable mapping ends without a commit, the tensor has no contents afterwards.
+// Detached memory reads as zeros and ignores writes. A process that is stopped (SIGSTOP) keeps the
+// space until it continues or ends. Forked children do not inherit mappings.
 class Mapping {
  public:
   // Rows and columns [begin, end) of the tensor. Row r starts at data + (r - row_begin) *
@@ -206,11 +206,14 @@ class Mapping {
   Mapping();  // no shards, detached; also the state after a move
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();  // detaches and unmaps the memory
+  ~Mapping();  // calls Detach and unmaps the memory
 
   const TensorInfo& tensor() const;  // when it was mapped
   std::span<const Shard> shards() const;
   bool detached() const;
+  // Ends the mapping now; the memory remains until this object is destroyed. Has no effect on a
+  // mapping that is detached already, and does not disturb a Commit on another thread.
+  void Detach();
   // Makes the shards the tensor's contents, and detaches. May be called once; no thread may be
   // writing to the shards. Errors: FAILED_PRECONDITION if the mapping is read-only or committed or
   // its client was destroyed; CANCELLED, ABORTED or UNAVAILABLE if it was already detached;

@@ -236,7 +236,11 @@ void TensorMapping::OnDone(const grpc::Status& status) {
   std::lock_guard lock(mutex_);
   Detach();
   status_ = call_->Convert(status);
-  if (status_.ok()) status_ = absl::AbortedError("the mapping has ended");
+  if (ended_here_) {
+    status_ = absl::CancelledError("the mapping was ended by its holder; map the tensor again");
+  } else if (status_.ok()) {
+    status_ = absl::AbortedError("the mapping has ended");
+  }
   call_.reset();
   use = std::move(use_);
   done_ = true;
@@ -259,13 +263,17 @@ void TensorMapping::Release() {
   if (std::exchange(held_, false)) RemoveHold();
 }
 
+void TensorMapping::End() {
+  std::unique_lock lock(mutex_);
+  if (committing_) return;
+  ended_here_ |= !detached_;
+  Cancel();
+  Release();
+  changed_.wait(lock, [this] { return done_; });
+}
+
 TensorMapping::~TensorMapping() {
-  {
-    std::unique_lock lock(mutex_);
-    Cancel();
-    Release();
-    changed_.wait(lock, [this] { return done_; });
-  }
+  End();
   for (size_t i = 0; i < shards_.size(); ++i) munmap(shards_[i].data, shard_bytes_[i]);
 }
 

@@ -61,8 +61,7 @@ class TensorMapping final
                                                              const v1::BeginMapping& begin,
                                                              Deadline deadline,
                                                              std::shared_ptr<void> use = nullptr);
-  // Returns the lease: a writable tensor that was not committed is left without contents. Unmaps
-  // the shards.
+  // Ends the mapping as End does, and unmaps the shards.
   ~TensorMapping() override;
   TensorMapping(const TensorMapping&) = delete;
 
@@ -75,8 +74,14 @@ class TensorMapping final
   // DEADLINE_EXCEEDED if the outcome is not known; the mapping has ended in this case, too.
   absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
 
-  // OK while the memory is the tensor's. Once the mapping has ended (by a commit, with its session,
-  // its world or the daemon, or by an interrupt), the reason: the memory is then private zeros.
+  // Returns the lease: a writable tensor that was not committed is left without contents. The
+  // memory stays, as private zeros. Has no effect on a mapping that has ended, or while a commit is
+  // in progress.
+  void End();
+
+  // OK while the memory is the tensor's. Once the mapping has ended (by a commit, by End, with its
+  // session, its world or the daemon, or by an interrupt), the reason: the memory is then private
+  // zeros.
   absl::Status status() const;
 
  private:
@@ -109,7 +114,8 @@ class TensorMapping final
   bool held_ = true;  // keeps the call open, so that any thread may start a write or a read
   bool writing_ = true, answered_ = false, committing_ = false;
   bool detached_ = false;
-  bool done_ = false;  // gRPC no longer uses this object
+  bool ended_here_ = false;  // by End
+  bool done_ = false;        // gRPC no longer uses this object
   std::optional<v1::Tensor> committed_;
   absl::Status status_;  // once done_
 };

@@ -64,6 +64,10 @@ bool Mapping::detached() const {
   return state_ == nullptr || Forked() || !state_->mapping->status().ok();
 }
 
+void Mapping::Detach() {
+  if (state_ != nullptr && !Forked()) state_->mapping->End();
+}
+
 Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
   if (state_ == nullptr) {
     return Status(StatusCode::kFailedPrecondition,

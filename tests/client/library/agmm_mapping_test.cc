@@ -145,6 +145,69 @@ TEST_F(LibraryMapping, AMappingDroppedWithoutACommitLeavesNoContents) {
   EXPECT_EQ(GetA(*client_), new_);
 }
 
+TEST_F(LibraryMapping, DetachEndsItAndKeepsTheMemory) {
+  Mapping readable = Map(*client_, "B", /*writable=*/false);
+  Mapping writable = Map(*client_, "A", /*writable=*/true);
+  for (Mapping* mapping : {&readable, &writable}) {
+    const std::byte* const data = mapping->shards()[0].data;
+    mapping->Detach();
+    EXPECT_TRUE(mapping->detached());
+    ASSERT_EQ(mapping->shards().size(), 2u);
+    EXPECT_EQ(mapping->shards()[0].data, data);
+    for (const float value : Read(*mapping)) ASSERT_EQ(value, 0);
+    mapping->Detach();
+  }
+  Write(writable, new_);
+  const Status status = writable.Commit().status();
+  EXPECT_EQ(status.code(), StatusCode::kCancelled) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("the mapping was ended by its holder"));
+  // Both leases have been released, and the tensor with the writable mapping has no contents.
+  std::vector<float> a(kM * kK);
+  EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),
+            StatusCode::kFailedPrecondition);
+  PutAB(*client_);
+  EXPECT_EQ(GetA(*client_), old_);
+  Mapping().Detach();
+}
+
+TEST_F(LibraryMapping, DetachOfManyThreadsIsOne) {
+  Mapping mapping = Map(*client_, "A", /*writable=*/false);
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 8; ++i) {
+    threads.emplace_back([&] {
+      mapping.Detach();
+      EXPECT_TRUE(mapping.detached());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_TRUE(client_->Put("A", SpecA(), new_.data(), BytesIn(new_)).ok());
+}
+
+TEST_F(LibraryMapping, DetachDoesNotDisturbACommit) {
+  for (int round = 0; round < 20; ++round) {
+    Mapping mapping = Map(*client_, "A", /*writable=*/true);
+    Write(mapping, new_);
+    Result<TensorInfo> committed = Status();
+    std::thread committer([&] { committed = mapping.Commit(); });
+    mapping.Detach();
+    committer.join();
+    EXPECT_TRUE(mapping.detached());
+    // The one that came first decides.
+    EXPECT_EQ(client_->Find("A")->has_contents, committed.ok());
+    EXPECT_TRUE(committed.ok() || committed.status().code() == StatusCode::kCancelled);
+  }
+}
+
+TEST_F(LibraryMapping, DetachOutlivesTheClientAndTheDaemon) {
+  Mapping mapping = Map(*client_, "A", true), other = Map(*client_, "B", false);
+  world_.Kill(0);
+  mapping.Detach();
+  client_.reset();
+  other.Detach();
+  EXPECT_TRUE(mapping.detached());
+  EXPECT_EQ(Read(mapping), Zeros());
+}
+
 TEST_F(LibraryMapping, AMapAndItsWaitersRespectTheirTimeouts) {
   Mapping mapping = Map(*client_, "A", /*writable=*/true);
   EXPECT_EQ(client_->Map("A", false, Milliseconds(50)).status().code(),
