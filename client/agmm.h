@@ -374,8 +374,11 @@ class Client {
   // Requires that this daemon answers; the world need not be complete. Errors: INVALID_ARGUMENT;
   // UNAVAILABLE.
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
-  // Ends calls in progress and mappings, and waits for the callbacks. Must not run in a callback.
+  // Closes the client.
   ~Client();
+  // Ends calls in progress and mappings, and waits for the callbacks; later calls fail with
+  // CANCELLED. Must not run in a callback.
+  void Close();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 

@@ -98,7 +98,9 @@ Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const
 
 Client::Client(std::shared_ptr<ClientState> state) : state_(std::move(state)) {}
 
-Client::~Client() { state_->Close(); }
+Client::~Client() { Close(); }
+
+void Client::Close() { state_->Close(); }
 
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);

@@ -69,14 +69,14 @@ void ClientState::Close() {
     kept_ = shared_from_this();
     return;
   }
-  if (loop_->OnLoop()) {
-    FailWith(Status(StatusCode::kFailedPrecondition,
-                    "an agmm::Client was destroyed in one of its own callbacks; destroy it on "
-                    "another thread"));
-  }
   {
     std::lock_guard lock(mutex_);
-    closed_ = true;
+    if (std::exchange(closed_, true)) return;
+  }
+  if (loop_->OnLoop()) {
+    FailWith(Status(StatusCode::kFailedPrecondition,
+                    "an agmm::Client was closed in one of its own callbacks; close it on another "
+                    "thread"));
   }
   connection_->Interrupt();
   loop_->RunTimersNow();

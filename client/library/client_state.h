@@ -40,8 +40,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   ClientState(Endpoint endpoint, ClientOptions options);
   // Finds the daemon, and opens a session if the options request one.
   absl::Status Open();
-  // Fails the calls in progress, waits for their callbacks, and ends the connection. May be called
-  // once, not from a callback. In a forked child, keeps this object forever instead.
+  // Fails the calls in progress, waits for their callbacks, and ends the connection. Later calls of
+  // this function do nothing. Must not run in a callback. In a forked child, keeps this object
+  // forever instead.
   void Close();
 
   // Keeps the connection and the loop alive, because Close waits until it is released.
