@@ -1,1 +1,20 @@
 """Products of matrices that are sharded over many devices."""
+
+from .client import Client, connect
+from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
+                     InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
+                     Unimplemented, Unknown)
+from .job import Job
+from .job_info import JobEvent, JobFigures, JobInfo, JobState, Moved
+from .mapping import Mapping
+from .requests import JobOptions
+from .shared import matmul
+from .tensor import Tensor
+from .world_info import WorldDevice, WorldInfo
+
+__all__ = [
+    "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",
+    "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "Mapping", "Moved",
+    "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Tensor", "Unauthenticated", "Unavailable",
+    "Unimplemented", "Unknown", "WorldDevice", "WorldInfo", "connect", "matmul",
+]

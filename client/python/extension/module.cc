@@ -1,10 +1,14 @@
 // The extension agmm._agmm: the C++ library for the Python code of the package, which users import.
+// Times are in milliseconds; zero stands for the client's. Types, states and kinds are the numbers
+// of the library's enums. Errors raise the exceptions of agmm.errors.
 #include <nanobind/nanobind.h>
 
-#include "agmm/agmm.h"
-
-namespace nb = nanobind;
+#include "extension/bindings.h"
+#include "extension/gil.h"
 
 NB_MODULE(_agmm, module) {
-  module.def("bytes_of", [](int type) { return agmm::BytesOf(agmm::ElementType(type)); });
+  agmm::python::BindRequests(module);
+  agmm::python::BindClient(module);
+  agmm::python::BindJob(module);
+  agmm::python::RegisterEnd(module);
 }

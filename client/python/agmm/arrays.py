@@ -1,0 +1,136 @@
+"""Arrays as tensors: which arrays are accepted, and how their bytes are read and written.
+
+A matrix in C order is handed to the library as it is. Other layouts, and conversions, go through blocks of about 1 MiB,
+without a second copy of the whole.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from . import errors
+from .dtypes import DTYPES, dtype_of, name_of
+
+# Fills a view of the contents from byte `offset` on, or reads it.
+Block = Callable[[int, memoryview], None]
+
+_DLPACK_HOST_DEVICES = (1, 3)  # a CPU's memory, and pinned memory
+_CONVERTED_KINDS = "fiub"  # of NumPy: floats, integers and booleans
+
+
+def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
+    """Returns `given` as a 2-D ndarray, without a copy if it is one, a tensor of torch or jax, or a buffer."""
+    array = _ndarray_of(given, argument)
+    if array.ndim != 2:
+        hint = f".reshape(1, {array.size}) or .reshape({array.size}, 1)" if array.ndim == 1 else ".reshape(rows, cols)"
+        raise errors.InvalidArgument(
+            f"{argument} has {array.ndim} dimensions, shape {array.shape}; give a matrix, such as array{hint}")
+    if array.size == 0:
+        raise errors.InvalidArgument(f"{argument} has shape {array.shape}; give at least one row and one column")
+    return array
+
+
+def dtype_for(array: np.ndarray[Any, Any], dtype: Any, argument: str = "the array") -> np.dtype[Any]:
+    """Returns the dtype of the tensor: `dtype`, or the array's own if it is None."""
+    if dtype is not None:
+        wanted = dtype_of(dtype)
+        if array.dtype.kind not in _CONVERTED_KINDS and array.dtype not in DTYPES:
+            raise errors.InvalidArgument(
+                f"{argument} has dtype {array.dtype}, which cannot become {name_of(wanted)}; give real numbers")
+        return wanted
+    own = array.dtype.newbyteorder("=")
+    if own not in DTYPES:
+        raise errors.InvalidArgument(
+            f"{argument} has dtype {array.dtype}; pass dtype=\"f32\" (or \"bf16\", \"f16\") to convert it, or give an array of "
+            "float32, float16 or ml_dtypes.bfloat16")
+    return own
+
+
+def is_plain(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
+    """Tells if the array's memory has the bytes of the contents: C order, no conversion."""
+    return array.dtype == dtype and array.dtype.isnative and array.flags.c_contiguous
+
+
+def reader_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
+    """Returns a function that fills blocks of the contents from `array`."""
+
+    def fill(offset_bytes: int, view: memoryview) -> None:
+        _copy_block(np.frombuffer(view, dtype), array, offset_bytes // dtype.itemsize, into_array=False)
+
+    return fill
+
+
+def writer_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
+    """Returns a function that writes blocks of the contents to `array`."""
+
+    def take(offset_bytes: int, view: memoryview) -> None:
+        _copy_block(np.frombuffer(view, dtype), array, offset_bytes // dtype.itemsize, into_array=True)
+
+    return take
+
+
+def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Returns `out` as an ndarray that can take the contents of a tensor."""
+    array = matrix_of(out, "out")
+    if array.shape != shape or array.dtype != dtype:
+        raise errors.InvalidArgument(
+            f"out has shape {array.shape} and dtype {array.dtype}; the tensor has {shape} and {dtype}, so give "
+            f"numpy.empty({shape}, {dtype.name!r})")
+    if not array.flags.writeable:
+        raise errors.InvalidArgument("out is read-only; give an array that can be written")
+    if not isinstance(out, np.ndarray) and not np.shares_memory(array, _ndarray_of(out, "out")):
+        raise errors.InvalidArgument(f"out is a {type(out).__name__}, which shares no memory; give a numpy.ndarray")
+    return array
+
+
+def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first: int, into_array: bool) -> None:
+    """Copies elements [first, first + block.size) of the array, counted in C order, from or to a flat block."""
+    cols = array.shape[1]
+    done = 0
+    while done < block.size:
+        row, col = divmod(first + done, cols)
+        rows = (block.size - done) // cols if col == 0 else 0
+        if rows > 0:
+            piece, part = array[row:row + rows], block[done:done + rows * cols].reshape(rows, cols)
+        else:
+            piece = array[row, col:col + block.size - done]
+            part = block[done:done + piece.size]
+        if into_array:
+            np.copyto(piece, part)
+        else:
+            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                np.copyto(part, piece, casting="unsafe")
+        done += part.size
+
+
+def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
+    if isinstance(given, np.ma.MaskedArray):
+        raise errors.InvalidArgument(f"{argument} is a masked array; give array.filled(value)")
+    if isinstance(given, np.ndarray):
+        return given
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(given, torch.Tensor):
+        return _from_torch(torch, given, argument)
+    device = getattr(given, "__dlpack_device__", None)
+    if device is not None and int(device()[0]) not in _DLPACK_HOST_DEVICES:
+        raise errors.InvalidArgument(f"{argument} is not in host memory (DLPack device {tuple(device())}); copy it to the CPU first")
+    try:
+        return np.asarray(given)
+    except (TypeError, ValueError) as error:
+        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, not an array: {error}") from None
+
+
+def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
+    if tensor.device.type != "cpu":
+        raise errors.InvalidArgument(f"{argument} is on {tensor.device}; give {argument}.cpu(), because agmm reads host memory")
+    if tensor.layout is not torch.strided:
+        raise errors.InvalidArgument(f"{argument} has layout {tensor.layout}; give .to_dense()")
+    plain = tensor.detach().resolve_conj().resolve_neg()
+    if plain.dtype is torch.bfloat16:
+        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+    return plain.numpy()

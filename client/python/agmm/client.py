@@ -1,0 +1,203 @@
+"""Connections to a world of daemons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import _agmm, arrays, errors
+from .dtypes import dtype_of, number_of
+from .job import Job
+from .job_info import JobInfo, job_info
+from .product import product
+from .requests import job_request, name_of_tensor
+from .tensor import Tensor
+from .timeouts import to_ms
+from .world_info import WorldInfo, world_info
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .requests import JobOptions
+
+Progress = Callable[[int, int], object]
+"""Called with the bytes that have moved and all bytes, about every MiB, on a thread of the library."""
+
+_FILLINGS = ("uniform", "integers", "constant")
+
+
+def connect(endpoint: str | None = None, *, session: bool = False, call_timeout: float = 30.0,
+            transfer_timeout: float = 600.0) -> Client:
+    """Returns a client of any daemon of a world. The daemon must answer; the world need not be complete.
+
+    endpoint: "unix:/path", "/path" or "host:port". None: $AGMM_ENDPOINT, else the local daemon's socket.
+    session: ties the client's tensors and jobs to its life: they end when it is closed, when its process dies, and when
+        the connection breaks (so calls are not repeated then).
+    call_timeout: seconds, for short calls.
+    transfer_timeout: seconds, for puts, gets, fills and mappings.
+    Errors: InvalidArgument; Unavailable.
+    """
+    return Client(_agmm.Client.connect(endpoint or "", session, to_ms(call_timeout, "call_timeout"),
+                                       to_ms(transfer_timeout, "transfer_timeout")))
+
+
+class Client:
+    """A connection, from agmm.connect. Thread-safe; a context manager that closes it.
+
+    Calls take effect in the order they are admitted: a get after a submit reads that job's C. Names of tensors are at most
+    256 bytes of UTF-8, without "," and not starting with "#". Timeouts are in seconds; None stands for the client's. In a
+    forked child all calls raise FailedPrecondition: connect there, or start processes by "spawn".
+    """
+
+    __slots__ = ("_client", "__weakref__")
+
+    def __init__(self, client: _agmm.Client) -> None:
+        self._client = client
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends calls in progress and mappings, and waits for callbacks. Errors: FailedPrecondition in a callback."""
+        self._client.close()
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._client.closed
+
+    def world(self, *, timeout: float | None = None) -> WorldInfo:
+        """Returns the state of the world and its devices."""
+        return world_info(self._client.world(to_ms(timeout)))
+
+    # ---- Tensors ----
+
+    def put(self, name: str, array: Any, sharding: str, *, mesh: str = "", ranks: Sequence[int] = (), dtype: Any = None,
+            progress: Progress | None = None, timeout: float | None = None) -> Tensor:
+        """Writes a matrix to the devices, and returns its tensor.
+
+        Rewrites the tensor called `name` if it has this shape, dtype and sharding, else makes a new one, which takes the
+        name once it is complete. If a put fails, a tensor that was being rewritten has no contents.
+
+        array: rows x cols: a NumPy array, a tensor of torch or jax in host memory, or anything numpy.asarray takes. C
+            order is read in place; other layouts are gathered in blocks.
+        sharding: "[M_x, K]": rows split over mesh axis x, columns whole.
+        mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`.
+        ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
+        dtype: "f32", "bf16" or "f16": converts the elements; None: the array's own, which must be one of these.
+        progress: called with the moved and the total bytes; an exception ends the put.
+        Errors: InvalidArgument; FailedPrecondition; ResourceExhausted; Unavailable; DeadlineExceeded. Ctrl-C ends the put.
+        """
+        matrix = arrays.matrix_of(array)
+        chosen = arrays.dtype_for(matrix, dtype)
+        spec = _spec(matrix.shape, sharding, chosen, mesh, ranks)
+        if arrays.is_plain(matrix, chosen):
+            fields = self._client.put(name, spec, matrix.__array_interface__["data"][0], matrix.nbytes, progress,
+                                      to_ms(timeout))
+        else:
+            fields = self._client.put_blocks(name, spec, arrays.reader_of(matrix, chosen), progress, to_ms(timeout))
+        return Tensor(self, fields)
+
+    def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
+             value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
+             timeout: float | None = None) -> Tensor:
+        """Like put, with values generated on the devices from the seed and each element's row and column.
+
+        kind: "uniform": in [-1, 1); "integers": from -4 to 4, so that sums of their products are exact in f32;
+            "constant": `value` everywhere.
+        """
+        if kind not in _FILLINGS:
+            raise errors.InvalidArgument(f"kind is {kind!r}; use one of {', '.join(_FILLINGS)}")
+        spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
+        return Tensor(self, self._client.fill(name, spec, _FILLINGS.index(kind), seed, value, to_ms(timeout)))
+
+    def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
+               ranks: Sequence[int] = (), timeout: float | None = None) -> Tensor:
+        """Reserves space for contents to be written later. Errors: AlreadyExists; ResourceExhausted."""
+        return Tensor(self, self._client.create(name, _spec(shape, sharding, dtype_of(dtype), mesh, ranks), to_ms(timeout)))
+
+    def get(self, tensor: Tensor | str, *, out: Any = None, progress: Progress | None = None,
+            timeout: float | None = None) -> np.ndarray[Any, Any]:
+        """Reads the contents of one version: rows x cols, of the tensor's dtype (bf16: ml_dtypes.bfloat16).
+
+        out: an array of that shape and dtype, which takes the contents and is returned; of any layout.
+        progress: called with the moved and the total bytes; an exception ends the get.
+        Errors: NotFound; InvalidArgument; FailedPrecondition for a tensor without contents. After an error `out` has parts
+        of the contents. Ctrl-C ends the get.
+        """
+        name = name_of_tensor(tensor)
+        found = self.tensor(name) if isinstance(tensor, str) else tensor
+        array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
+        if arrays.is_plain(array, found.dtype):
+            fields = self._client.get(name, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout))
+        else:
+            fields = self._client.get_blocks(name, arrays.writer_of(array, found.dtype), progress, to_ms(timeout))
+        now = Tensor(self, fields)
+        if (now.shape, now.dtype) != (found.shape, found.dtype):
+            raise errors.FailedPrecondition(f"tensor {name!r} is now another one, {now!r}; get it by its name again")
+        return array if out is None else out
+
+    def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
+        """Returns all tensors of the world."""
+        return [Tensor(self, fields) for fields in self._client.list(to_ms(timeout))]
+
+    def tensor(self, name: str, *, timeout: float | None = None) -> Tensor:
+        """Returns the tensor called `name`. Errors: NotFound."""
+        return Tensor(self, self._client.find(name, to_ms(timeout)))
+
+    def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
+        """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
+        self._client.delete(name_of_tensor(tensor), to_ms(timeout))
+
+    # ---- Jobs ----
+
+    def submit(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None, c: Tensor | str | None = None,
+               **options: Unpack[JobOptions]) -> Job:
+        """Submits exactly one job, even if the connection breaks, and returns it without waiting.
+
+        spec: "A[M_x, K] * B[K, N_x] -> C[M, N_x]"; the tensors' shardings must match it. C has the dtype of A, or
+            another one that the spec gives it: "C[M, N_x]:f32".
+        a, b, c: tensors; a new name for C makes a new tensor.
+        options: see agmm.requests.JobOptions.
+        Errors: InvalidArgument; FailedPrecondition if the tensors do not fit the spec; Unimplemented; Unavailable.
+        """
+        return Job(self, self._client.submit(job_request(spec, a, b, c, options), 0))
+
+    def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None, c: Tensor | str | None = None,
+            **options: Unpack[JobOptions]) -> JobInfo:
+        """Submits a job and waits for it in one call: made for many small jobs. See submit and Job.wait."""
+        return job_info(self._client.run(job_request(spec, a, b, c, options), 0))
+
+    def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
+               **options: Unpack[JobOptions]) -> Tensor:
+        """Computes a product, and returns its tensor, which stays on the devices; its `job` explains the run.
+
+        a, b: tensors, names, or arrays, which are put under names of this call's own and deleted after it.
+        out: a tensor or a name for the result; None: a new name, which the caller deletes.
+        dtype: of the tensors made from arrays; see put.
+        options: see agmm.requests.JobOptions.
+        """
+        return product(self, spec, a, b, out, dtype, dict(options))
+
+    def job(self, id: int, *, timeout: float | None = None) -> Job:
+        """Returns a job of any client. Errors: NotFound."""
+        return Job(self, self._client.find_job(id, to_ms(timeout)))
+
+    def jobs(self, limit: int = 100, *, timeout: float | None = None) -> list[JobInfo]:
+        """Returns at most `limit` jobs, newest first."""
+        return [job_info(fields) for fields in self._client.jobs(limit, to_ms(timeout))]
+
+    def __repr__(self) -> str:
+        return f"<agmm.Client{', closed' if self.closed else ''}>"
+
+
+def _spec(shape: Sequence[int], sharding: str, dtype: np.dtype[Any], mesh: str, ranks: Sequence[int]) -> _agmm.TensorSpec:
+    if len(shape) != 2:
+        raise errors.InvalidArgument(f"shape is {tuple(shape)}; give (rows, cols)")
+    return _agmm.TensorSpec(int(shape[0]), int(shape[1]), number_of(dtype), sharding, mesh, list(ranks))

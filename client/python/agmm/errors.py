@@ -1,0 +1,132 @@
+"""Exceptions, one class for each code of the library.
+
+Every message is one line: the value, the bound and the next action.
+"""
+
+from __future__ import annotations
+
+
+class Error(Exception):
+    """The base of all errors of this package.
+
+    code: the name of the status code, such as "NOT_FOUND".
+    reason: for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, TRANSFERS_FULL, QUOTA_FULL, CANCELLED, DEADLINE, or
+        empty.
+    """
+
+    code: str = "UNKNOWN"
+    reason: str
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+    def __reduce__(self) -> tuple[type[Error], tuple[str, str]]:
+        return type(self), (str(self), self.reason)
+
+
+class Cancelled(Error):
+    """The job or the transfer was cancelled."""
+
+    code = "CANCELLED"
+
+
+class Unknown(Error):
+    """An error of another kind."""
+
+
+class InvalidArgument(Error, ValueError):
+    """The request is wrong in any state of the world."""
+
+    code = "INVALID_ARGUMENT"
+
+
+class DeadlineExceeded(Error, TimeoutError):
+    """The job's timeout (reason DEADLINE) or the call's timeout (no reason) passed."""
+
+    code = "DEADLINE_EXCEEDED"
+
+
+class NotFound(Error, LookupError):
+    """There is no tensor with this name, or no job with this id."""
+
+    code = "NOT_FOUND"
+
+
+class AlreadyExists(Error):
+    """Another tensor has this name."""
+
+    code = "ALREADY_EXISTS"
+
+
+class PermissionDenied(Error, PermissionError):
+    """The daemon does not allow this call."""
+
+    code = "PERMISSION_DENIED"
+
+
+class ResourceExhausted(Error, MemoryError):
+    """Device memory (reason HEAP_FULL), memory for transfers or a quota is full."""
+
+    code = "RESOURCE_EXHAUSTED"
+
+
+class FailedPrecondition(Error):
+    """The state does not allow the call: a tensor without contents, a closed client, a forked child."""
+
+    code = "FAILED_PRECONDITION"
+
+
+class Aborted(Error):
+    """A daemon was lost (reason PEER_LOST): submit again once it is back."""
+
+    code = "ABORTED"
+
+
+class OutOfRange(Error):
+    """A value is out of range."""
+
+    code = "OUT_OF_RANGE"
+
+
+class Unimplemented(Error, NotImplementedError):
+    """There is no planner for this job."""
+
+    code = "UNIMPLEMENTED"
+
+
+class Internal(Error):
+    """A defect of agmm."""
+
+    code = "INTERNAL"
+
+
+class Unavailable(Error, ConnectionError):
+    """No daemon answers, or the world waits for other daemons (reason WORLD_INCOMPLETE)."""
+
+    code = "UNAVAILABLE"
+
+
+class DataLoss(Error):
+    """Bytes arrived damaged."""
+
+    code = "DATA_LOSS"
+
+
+class Unauthenticated(Error):
+    """The daemon does not know the caller."""
+
+    code = "UNAUTHENTICATED"
+
+
+# By the number of the code, from 1.
+_CLASSES: tuple[type[Error], ...] = (
+    Cancelled, Unknown, InvalidArgument, DeadlineExceeded, NotFound, AlreadyExists, PermissionDenied, ResourceExhausted,
+    FailedPrecondition, Aborted, OutOfRange, Unimplemented, Internal, Unavailable, DataLoss, Unauthenticated,
+)
+
+
+def from_status(code: int, message: str, reason: str) -> Error:
+    """Returns the exception for an error of the C++ library."""
+    found = _CLASSES[code - 1] if 1 <= code <= len(_CLASSES) else Unknown
+    return found(message, reason)

@@ -1,0 +1,68 @@
+"""Jobs."""
+
+from __future__ import annotations
+
+import concurrent.futures
+from typing import TYPE_CHECKING, Any
+
+from . import _agmm
+from .job_info import JobInfo, job_info
+from .timeouts import to_ms
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+class Job:
+    """A submitted job. Thread-safe; it keeps its client open."""
+
+    __slots__ = ("_client", "_job", "__weakref__")
+
+    def __init__(self, client: Client, job: _agmm.Job) -> None:
+        self._client = client
+        self._job = job
+
+    @property
+    def id(self) -> int:
+        """Starts at 1 again when node 0's daemon restarts."""
+        return self._job.id
+
+    def wait(self, timeout: float | None = None) -> JobInfo:
+        """Waits for the job to succeed, so that C has its contents, and returns it.
+
+        timeout: seconds; None: the job's own plus a call's.
+        Errors: the job's own, with a reason (Aborted PEER_LOST, Cancelled CANCELLED, DeadlineExceeded DEADLINE);
+        DeadlineExceeded without a reason if the wait times out and the job goes on; Unavailable. An interrupt (Ctrl-C)
+        cancels the job.
+        """
+        return job_info(self._job.wait(to_ms(timeout)))
+
+    def info(self, *, timeout: float | None = None) -> JobInfo:
+        """Returns the job in its current state, even if it failed. Errors: NotFound if its record is no longer kept."""
+        return job_info(self._job.info(to_ms(timeout)))
+
+    def cancel(self, *, timeout: float | None = None) -> None:
+        """Requests cancellation, without waiting for the job's end. Does nothing if it has ended."""
+        self._job.cancel(to_ms(timeout))
+
+    def done(self, timeout: float | None = None) -> concurrent.futures.Future[JobInfo]:
+        """Returns a future with what wait() returns or raises. It needs no thread; cancelling it does not cancel the job.
+
+        Callbacks of the future run on the client's thread, one at a time, and must not close the client.
+        """
+        future: concurrent.futures.Future[JobInfo] = concurrent.futures.Future()
+
+        def end(fields: tuple[Any, ...] | None, error: Exception | None) -> None:
+            if not future.set_running_or_notify_cancel():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                assert fields is not None
+                future.set_result(job_info(fields))
+
+        self._job.then(end, to_ms(timeout))
+        return future
+
+    def __repr__(self) -> str:
+        return f"Job({self.id})"

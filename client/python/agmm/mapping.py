@@ -1,0 +1,5 @@
+"""Mappings of tensors into this process's memory."""
+
+
+class Mapping:
+    """To come."""

@@ -1,0 +1,103 @@
+"""Requests for jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypedDict
+
+from . import _agmm, errors
+from .dtypes import dtype_of, number_of
+from .tensor import Tensor
+from .timeouts import to_ms
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of Client.submit, run and matmul."""
+
+    tensors: Mapping[str, Tensor | str]
+    """In place of a, b and c, for specs with other operands: tensors by operand."""
+    mesh: str
+    """Axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`."""
+    ranks: Sequence[int]
+    """The devices of the mesh; empty: the first ones, or all if `mesh` is empty too."""
+    algorithm: str
+    """"auto" or empty, or one that `agmmctl plan --help` names."""
+    split: str
+    """Axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon."""
+    chunks: int
+    """Pieces of a shard along M or N; 0: chosen."""
+    k_chunks: int
+    """Pieces of a shard along K; 0: chosen."""
+    workspace_shards: int
+    """Shards, gathered or of partial sums, that a rank has room for: at least 2; 0: all."""
+    carried: bool
+    """The multiply that reads a shard's tiles also sends them."""
+    partials: Any
+    """The dtype of terms of a sum that travel between devices."""
+    repeat: int
+    """Times that the job's work is done, for measurements."""
+    timeout: float
+    """Seconds to the job's end; then it fails with DeadlineExceeded; default: 60 s."""
+    ignore_tuning: bool
+    """Chooses by prediction alone, without tuned plans."""
+
+
+# Options that the library takes as they are, by its name for them.
+_PLAIN = {
+    "mesh": "mesh",
+    "algorithm": "algorithm",
+    "split": "split",
+    "chunks": "chunk_count",
+    "k_chunks": "k_chunk_count",
+    "workspace_shards": "workspace_shard_count",
+    "carried": "carried",
+    "repeat": "repeat_count",
+    "ignore_tuning": "ignore_tuning",
+}
+
+
+def name_of_tensor(tensor: Tensor | str) -> str:
+    """Returns the tensor's name."""
+    if isinstance(tensor, str):
+        return tensor
+    if isinstance(tensor, Tensor):
+        return tensor.name
+    raise errors.InvalidArgument(f"a {type(tensor).__name__} is not a tensor; give a Tensor or its name")
+
+
+def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Tensor | str | None,
+                options: Mapping[str, Any]) -> _agmm.JobRequest:
+    """Returns the extension's request."""
+    request = _agmm.JobRequest()
+    try:
+        request.spec = spec
+        if a is not None:
+            request.a = name_of_tensor(a)
+        if b is not None:
+            request.b = name_of_tensor(b)
+        if c is not None:
+            request.c = name_of_tensor(c)
+        for option, value in options.items():
+            _set_option(request, option, value)
+    except (TypeError, OverflowError) as error:
+        raise errors.InvalidArgument(f"a job's option has the wrong type: {error}") from None
+    return request
+
+
+def _set_option(request: _agmm.JobRequest, option: str, value: Any) -> None:
+    if option in _PLAIN:
+        try:
+            setattr(request, _PLAIN[option], value)
+        except TypeError:
+            raise errors.InvalidArgument(f"option {option} is {value!r}, a {type(value).__name__}, which does not fit") from None
+    elif option == "tensors":
+        request.tensors = {operand: name_of_tensor(tensor) for operand, tensor in (value or {}).items()}
+    elif option == "ranks":
+        request.ranks = list(value)
+    elif option == "partials":
+        request.partials = number_of(dtype_of(value))
+    elif option == "timeout":
+        request.timeout_ms = to_ms(value)
+    else:
+        known = ", ".join(sorted(JobOptions.__annotations__))
+        raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")

@@ -1,0 +1,78 @@
+"""Handles of tensors."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .dtypes import DTYPES, name_of
+from .job_info import JobInfo
+
+if TYPE_CHECKING:
+    from .client import Client
+    from .mapping import Mapping
+
+
+class Tensor:
+    """A matrix that is spread over devices, as it was when the daemon described it.
+
+    The attributes do not follow later changes: Client.tensor(name) asks again. Calls with a Tensor are about the tensor
+    that has its name at that time.
+    """
+
+    __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",
+                 "version", "owner", "of_session", "job", "__weakref__")
+
+    id: int
+    """Starts at 1 again when node 0's daemon restarts."""
+    name: str
+    shape: tuple[int, int]
+    """Rows and columns."""
+    dtype: np.dtype[Any]
+    sharding: str
+    """For example "[M_x, K]": rows split over mesh axis x, columns whole."""
+    mesh: str
+    """For example "x=4"."""
+    ranks: tuple[int, ...]
+    """The devices of the mesh."""
+    has_contents: bool
+    shard_bytes: int
+    """On each rank of the mesh."""
+    version: int
+    """Rises with every change of the contents."""
+    owner: str
+    of_session: bool
+    """It is deleted when the client that made it ends."""
+    job: JobInfo | None
+    """The job that made it, if Client.matmul returned this Tensor."""
+
+    def __init__(self, client: Client, fields: tuple[Any, ...], job: JobInfo | None = None) -> None:
+        self._client = client
+        (self.id, self.name, rows, cols, type_, self.sharding, self.mesh, self.ranks, self.has_contents, self.shard_bytes,
+         self.version, self.owner, self.of_session) = fields
+        self.shape = (rows, cols)
+        self.dtype = DTYPES[type_]
+        self.job = job
+
+    def numpy(self, out: Any = None, *, timeout: float | None = None) -> np.ndarray[Any, Any]:
+        """Returns the contents: rows x cols, in C order, or in `out`. See Client.get."""
+        return self._client.get(self, out=out, timeout=timeout)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        """Fetches the contents, for numpy.asarray and the like."""
+        if copy is False:
+            raise ValueError(f"the contents of tensor {self.name!r} are in the daemon, so an array of them is a copy")
+        array = self.numpy()
+        return array if dtype is None else array.astype(dtype, copy=False)
+
+    def map(self, writable: bool = False, *, timeout: float | None = None) -> Mapping:
+        """Maps the shards into this process's memory. See Client.map."""
+        return self._client.map(self, writable=writable, timeout=timeout)
+
+    def delete(self, *, timeout: float | None = None) -> None:
+        """Frees the name at once, and the space once no job uses it."""
+        self._client.delete(self, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"Tensor({self.name!r}, {self.shape[0]} x {self.shape[1]}, {name_of(self.dtype)}, {self.sharding!r}, mesh={self.mesh!r})"

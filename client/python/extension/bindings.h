@@ -1,0 +1,12 @@
+// The classes of the extension, each bound by a file of its own.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+namespace agmm::python {
+
+void BindRequests(nanobind::module_& module);
+void BindClient(nanobind::module_& module);
+void BindJob(nanobind::module_& module);
+
+}  // namespace agmm::python

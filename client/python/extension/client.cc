@@ -1,0 +1,141 @@
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
+
+#include <future>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "agmm/agmm.h"
+#include "extension/await.h"
+#include "extension/bindings.h"
+#include "extension/callback.h"
+#include "extension/connected.h"
+#include "extension/fields.h"
+#include "extension/outcome.h"
+#include "extension/raise.h"
+#include "extension/transfers.h"
+
+namespace nb = nanobind;
+
+namespace agmm::python {
+namespace {
+
+// Returns an object that Python owns.
+Connected* Connect(std::string endpoint, bool session, int64_t call_timeout_ms,
+                   int64_t transfer_timeout_ms) {
+  const ClientOptions options{.endpoint = std::move(endpoint),
+                              .session = session,
+                              .call_timeout = Milliseconds(call_timeout_ms),
+                              .transfer_timeout = Milliseconds(transfer_timeout_ms)};
+  return new Connected(ValueOf(CallAndWait([options] { return Client::Connect(options); })));
+}
+
+nb::object World(const Connected& self, int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait(
+      [client = self.client(), timeout_ms] { return client->World(Milliseconds(timeout_ms)); })));
+}
+
+nb::object Fill(const Connected& self, std::string name, const TensorSpec& spec, int kind,
+                uint64_t seed, double value, int64_t timeout_ms) {
+  const Filling filling{.kind = Filling::Kind(kind), .seed = seed, .value = value};
+  return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, spec, filling, timeout_ms] {
+    return client->Fill(name, spec, filling, Milliseconds(timeout_ms));
+  })));
+}
+
+nb::object Create(const Connected& self, std::string name, const TensorSpec& spec,
+                  int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, spec, timeout_ms] {
+    return client->Create(name, spec, Milliseconds(timeout_ms));
+  })));
+}
+
+nb::object List(const Connected& self, int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait(
+      [client = self.client(), timeout_ms] { return client->List(Milliseconds(timeout_ms)); })));
+}
+
+nb::object Find(const Connected& self, std::string name, int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, timeout_ms] {
+    return client->Find(name, Milliseconds(timeout_ms));
+  })));
+}
+
+void Delete(const Connected& self, std::string name, int64_t timeout_ms) {
+  RaiseUnlessOk(CallAndWait([client = self.client(), name, timeout_ms] {
+    return client->Delete(name, Milliseconds(timeout_ms));
+  }));
+}
+
+JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
+  return ValueOf(CallAndWait([client = self.client(), request, timeout_ms] {
+    return client->Submit(request, Milliseconds(timeout_ms));
+  }));
+}
+
+nb::object Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
+  auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
+  std::future<Result<JobInfo>> future = promise->get_future();
+  {
+    const ReleasedGil released;
+    self.client()->Run(
+        request, [promise](const Result<JobInfo>& job) { promise->set_value(job); },
+        Milliseconds(timeout_ms));
+  }
+  return FieldsOf(ValueOf(Await(std::move(future), [](auto&) {})));
+}
+
+void RunThen(const Connected& self, const JobRequest& request, nb::object on_end,
+             int64_t timeout_ms) {
+  const auto callbacks = std::make_shared<Callbacks>(std::move(on_end));
+  const std::shared_ptr<Client> client = self.client();
+  const ReleasedGil released;
+  client->Run(
+      request, [callbacks](const Result<JobInfo>& job) { TellOutcome(*callbacks, job); },
+      Milliseconds(timeout_ms));
+}
+
+JobHandle FindJob(const Connected& self, uint64_t id, int64_t timeout_ms) {
+  return ValueOf(CallAndWait([client = self.client(), id, timeout_ms] {
+    return client->FindJob(id, Milliseconds(timeout_ms));
+  }));
+}
+
+nb::object Jobs(const Connected& self, int limit, int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait([client = self.client(), limit, timeout_ms] {
+    return client->Jobs(limit, Milliseconds(timeout_ms));
+  })));
+}
+
+}  // namespace
+
+void BindClient(nb::module_& module) {
+  nb::class_<Connected>(module, "Client", nb::is_weak_referenceable())
+      .def_static("connect", &Connect, nb::arg("endpoint"), nb::arg("session"),
+                  nb::arg("call_timeout_ms"), nb::arg("transfer_timeout_ms"))
+      .def("close", &Connected::Close)
+      .def_prop_ro("closed", &Connected::closed)
+      .def("world", &World, nb::arg("timeout_ms"))
+      .def("put", &Put, nb::arg("name"), nb::arg("spec"), nb::arg("pointer"), nb::arg("size_bytes"),
+           nb::arg("progress").none(), nb::arg("timeout_ms"))
+      .def("put_blocks", &PutBlocks, nb::arg("name"), nb::arg("spec"), nb::arg("block"),
+           nb::arg("progress").none(), nb::arg("timeout_ms"))
+      .def("get", &Get, nb::arg("name"), nb::arg("pointer"), nb::arg("size_bytes"),
+           nb::arg("progress").none(), nb::arg("timeout_ms"))
+      .def("get_blocks", &GetBlocks, nb::arg("name"), nb::arg("block"), nb::arg("progress").none(),
+           nb::arg("timeout_ms"))
+      .def("fill", &Fill, nb::arg("name"), nb::arg("spec"), nb::arg("kind"), nb::arg("seed"),
+           nb::arg("value"), nb::arg("timeout_ms"))
+      .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"))
+      .def("list", &List, nb::arg("timeout_ms"))
+      .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"))
+      .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"))
+      .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"))
+      .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"))
+      .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"))
+      .def("find_job", &FindJob, nb::arg("id"), nb::arg("timeout_ms"))
+      .def("jobs", &Jobs, nb::arg("limit"), nb::arg("timeout_ms"));
+}
+
+}  // namespace agmm::python

@@ -1,0 +1,40 @@
+#include "extension/connected.h"
+
+#include <utility>
+
+#include "extension/gil.h"
+#include "extension/raise.h"
+
+namespace agmm::python {
+
+Connected::Connected(std::unique_ptr<Client> client) : client_(std::move(client)) {
+  Remember(client_);
+}
+
+Connected::~Connected() {
+  Forget(client_.get());
+  if (InCallback() && Detach([client = client_] { client->Close(); }).ok()) return;
+  const ReleasedGil released;
+  client_.reset();
+}
+
+void Connected::Close() {
+  if (InCallback()) {
+    Raise(Status(StatusCode::kFailedPrecondition,
+                 "a client cannot be closed in a callback, because it waits for its callbacks; "
+                 "close it on another thread"));
+  }
+  closed_ = true;
+  const ReleasedGil released;
+  client_->Close();
+}
+
+const std::shared_ptr<Client>& Connected::client() const {
+  if (closed_) {
+    Raise(Status(StatusCode::kFailedPrecondition,
+                 "this client is closed; open another one with agmm.connect"));
+  }
+  return client_;
+}
+
+}  // namespace agmm::python

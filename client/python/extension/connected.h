@@ -1,0 +1,29 @@
+// A client as Python holds it.
+#pragma once
+
+#include <memory>
+
+#include "agmm/agmm.h"
+
+namespace agmm::python {
+
+// Its functions require the GIL.
+class Connected {
+ public:
+  explicit Connected(std::unique_ptr<Client> client);
+  // Closes the client; in a callback, on another thread.
+  ~Connected();
+  Connected(const Connected&) = delete;
+
+  // Ends the calls in progress. Raises FAILED_PRECONDITION in a callback.
+  void Close();
+  bool closed() const { return closed_; }
+  // Raises FAILED_PRECONDITION once closed.
+  const std::shared_ptr<Client>& client() const;
+
+ private:
+  std::shared_ptr<Client> client_;
+  bool closed_ = false;
+};
+
+}  // namespace agmm::python

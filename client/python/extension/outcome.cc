@@ -1,0 +1,24 @@
+#include "extension/outcome.h"
+
+#include "extension/fields.h"
+#include "extension/raise.h"
+
+namespace nb = nanobind;
+
+namespace agmm::python {
+
+void TellOutcome(Callbacks& callbacks, const Result<JobInfo>& job, int index) {
+  callbacks.Run([&](nb::handle callables) {
+    const nb::object fields = job.ok() ? FieldsOf(*job) : nb::none();
+    const nb::object error = job.ok() ? nb::none() : ExceptionOf(job.status());
+    const nb::object on_end = index < 0 ? nb::borrow(callables) : nb::object(callables[index]);
+    try {
+      on_end(fields, error);
+    } catch (nb::python_error& raised) {
+      raised.discard_as_unraisable(on_end);
+    }
+  });
+  callbacks.End();
+}
+
+}  // namespace agmm::python

@@ -1,0 +1,116 @@
+#include "extension/transfers.h"
+
+#include <functional>
+#include <future>
+#include <memory>
+#include <stop_token>
+#include <utility>
+
+#include "extension/await.h"
+#include "extension/callback.h"
+#include "extension/fields.h"
+#include "extension/raise.h"
+
+namespace nb = nanobind;
+
+namespace agmm::python {
+namespace {
+
+// PyBUF_READ and PyBUF_WRITE, which the stable ABI of Python 3.10 has, but its headers do not.
+constexpr int kToRead = 0x100, kToWrite = 0x200;
+
+using Move = std::function<Result<TensorInfo>(Client& client, const TransferOptions& options)>;
+
+Status Stopped() { return Status(StatusCode::kCancelled, "the transfer was interrupted"); }
+
+// The callables of a transfer: a tuple of the one for blocks and the one for progress.
+class Transfer {
+ public:
+  Transfer(nb::object block, nb::object progress)
+      : has_progress_(!progress.is_none()),
+        callbacks_(std::make_shared<Callbacks>(nb::make_tuple(block, progress))) {}
+
+  // Fills or reads the `size` bytes at `memory`.
+  Status MoveBlock(int64_t offset_bytes, std::byte* memory, int64_t size, int flags) const {
+    if (stop_.stop_requested()) return Stopped();
+    const bool moved = callbacks_->Run([&](nb::handle callables) {
+      const nb::object view =
+          nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(memory), size, flags));
+      if (!view.is_valid()) throw nb::python_error();
+      callables[0](offset_bytes, view);
+      view.attr("release")();
+    });
+    return moved ? Status() : Stopped();
+  }
+
+  nb::object Run(const std::shared_ptr<Client>& client, Move move, int64_t timeout_ms) {
+    TransferOptions options{.timeout = Milliseconds(timeout_ms)};
+    if (has_progress_) {
+      options.progress = [callbacks = callbacks_, stop = stop_](int64_t moved,
+                                                                int64_t total) mutable {
+        const auto tell = [&](nb::handle callables) { callables[1](moved, total); };
+        if (!callbacks->Run(tell)) stop.request_stop();
+      };
+    }
+    auto promise = std::make_shared<std::promise<Result<TensorInfo>>>();
+    std::future<Result<TensorInfo>> future = promise->get_future();
+    RaiseUnlessOk(Detach([promise, client, move = std::move(move), options = std::move(options)] {
+      promise->set_value(move(*client, options));
+    }));
+    const Result<TensorInfo> moved = Await(std::move(future), [this](auto& ended) {
+      stop_.request_stop();
+      ended.wait();  // the memory must stay until then
+    });
+    callbacks_->RaiseAny();
+    return FieldsOf(ValueOf(moved));
+  }
+
+ private:
+  const bool has_progress_;
+  const std::shared_ptr<Callbacks> callbacks_;
+  std::stop_source stop_;
+};
+
+}  // namespace
+
+nb::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
+               uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
+  const auto move = [&](Client& client, const TransferOptions& options) {
+    return client.Put(name, spec, reinterpret_cast<const void*>(pointer), size_bytes, options);
+  };
+  return Transfer(nb::none(), std::move(progress)).Run(self.client(), move, timeout_ms);
+}
+
+nb::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
+               int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
+  const auto move = [&](Client& client, const TransferOptions& options) {
+    return client.Get(name, reinterpret_cast<void*>(pointer), size_bytes, options);
+  };
+  return Transfer(nb::none(), std::move(progress)).Run(self.client(), move, timeout_ms);
+}
+
+nb::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
+                     nb::object block, nb::object progress, int64_t timeout_ms) {
+  Transfer transfer(std::move(block), std::move(progress));
+  const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
+    return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
+  };
+  const auto move = [&](Client& client, const TransferOptions& options) {
+    return client.Put(name, spec, reader, options);
+  };
+  return transfer.Run(self.client(), move, timeout_ms);
+}
+
+nb::object GetBlocks(const Connected& self, const std::string& name, nb::object block,
+                     nb::object progress, int64_t timeout_ms) {
+  Transfer transfer(std::move(block), std::move(progress));
+  const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
+    return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);
+  };
+  const auto move = [&](Client& client, const TransferOptions& options) {
+    return client.Get(name, writer, options);
+  };
+  return transfer.Run(self.client(), move, timeout_ms);
+}
+
+}  // namespace agmm::python

@@ -1,0 +1,29 @@
+// Puts and gets, from memory or through callables that move blocks.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <string>
+
+#include "agmm/agmm.h"
+#include "extension/connected.h"
+
+namespace agmm::python {
+
+// The memory [pointer, pointer + size_bytes) must live until the call returns.
+// progress(moved_bytes, total_bytes) may be None. It and the callables run on a thread of the
+// library; what they raise ends the transfer, and the call raises it.
+nanobind::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
+                     uintptr_t pointer, int64_t size_bytes, nanobind::object progress,
+                     int64_t timeout_ms);
+nanobind::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
+                     int64_t size_bytes, nanobind::object progress, int64_t timeout_ms);
+
+// block(offset_bytes, memoryview) fills the view, or reads it. The view is invalid afterwards.
+nanobind::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
+                           nanobind::object block, nanobind::object progress, int64_t timeout_ms);
+nanobind::object GetBlocks(const Connected& self, const std::string& name, nanobind::object block,
+                           nanobind::object progress, int64_t timeout_ms);
+
+}  // namespace agmm::python
