@@ -20,12 +20,13 @@ from .dtypes import DTYPES, dtype_of, name_of
 Block = Callable[[int, memoryview], None]
 
 _DLPACK_HOST_DEVICES = (1, 3)  # a CPU's memory, and pinned memory
-_CONVERTED_KINDS = "fiub"  # of NumPy: floats, integers and booleans
 
 
 def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
     """Returns `given` as a 2-D ndarray, without a copy if it is one, a tensor of torch or jax, or a buffer."""
     array = _ndarray_of(given, argument)
+    if array.dtype.hasobject:
+        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, not an array of numbers; give a matrix")
     if array.ndim != 2:
         hint = f".reshape(1, {array.size}) or .reshape({array.size}, 1)" if array.ndim == 1 else ".reshape(rows, cols)"
         raise errors.InvalidArgument(
@@ -39,7 +40,7 @@ def dtype_for(array: np.ndarray[Any, Any], dtype: Any, argument: str = "the arra
     """Returns the dtype of the tensor: `dtype`, or the array's own if it is None."""
     if dtype is not None:
         wanted = dtype_of(dtype)
-        if array.dtype.kind not in _CONVERTED_KINDS and array.dtype not in DTYPES:
+        if not np.can_cast(array.dtype, np.float64, "same_kind"):
             raise errors.InvalidArgument(
                 f"{argument} has dtype {array.dtype}, which cannot become {name_of(wanted)}; give real numbers")
         return wanted
@@ -53,7 +54,7 @@ def dtype_for(array: np.ndarray[Any, Any], dtype: Any, argument: str = "the arra
 
 def is_plain(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     """Tells if the array's memory has the bytes of the contents: C order, no conversion."""
-    return array.dtype == dtype and array.dtype.isnative and array.flags.c_contiguous
+    return array.dtype == dtype and array.flags.c_contiguous
 
 
 def reader_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
@@ -112,17 +113,17 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
     if isinstance(given, np.ma.MaskedArray):
         raise errors.InvalidArgument(f"{argument} is a masked array; give array.filled(value)")
     if isinstance(given, np.ndarray):
-        return given
+        return given.view(np.ndarray)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _from_torch(torch, given, argument)
-    device = getattr(given, "__dlpack_device__", None)
-    if device is not None and int(device()[0]) not in _DLPACK_HOST_DEVICES:
-        raise errors.InvalidArgument(f"{argument} is not in host memory (DLPack device {tuple(device())}); copy it to the CPU first")
+    device = tuple(given.__dlpack_device__()) if hasattr(given, "__dlpack_device__") else None
+    if device is not None and device[0] not in _DLPACK_HOST_DEVICES:
+        raise errors.InvalidArgument(f"{argument} is on DLPack's device {device}; copy it to host memory, which agmm reads")
     try:
-        return np.asarray(given)
-    except (TypeError, ValueError) as error:
-        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, not an array: {error}") from None
+        return np.from_dlpack(given) if device is not None and not hasattr(given, "__array__") else np.asarray(given)
+    except (TypeError, ValueError, BufferError, RuntimeError) as error:
+        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, which is not an array: {error}") from None
 
 
 def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:

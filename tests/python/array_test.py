@@ -1,0 +1,246 @@
+"""Arrays in and out: one table of layouts, for each dtype, and one of refused arrays."""
+
+import re
+import tracemalloc
+
+import agmm
+import ml_dtypes
+import numpy as np
+import pytest
+
+DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
+ROWS, COLS = 256, 256
+BITS = {2: np.uint16, 4: np.uint32}
+
+
+def bits_of(array):
+    return np.ascontiguousarray(array).view(BITS[array.dtype.itemsize])
+
+
+def all_kinds_of_bits(dtype):
+    """Each pattern of a 16-bit type; for f32 the upper halves of all patterns: NaN, Inf, denormals and -0.0 among them."""
+    halves = np.arange(ROWS * COLS, dtype=np.uint32).reshape(ROWS, COLS)
+    words = halves if dtype.itemsize == 2 else (halves << 16) + halves % 3
+    return words.astype(BITS[dtype.itemsize]).view(dtype)
+
+
+def unaligned(array):
+    memory = np.zeros(array.nbytes + 1, np.uint8)
+    memory[1:] = np.frombuffer(array.tobytes(), np.uint8)
+    return np.ndarray(array.shape, array.dtype, memory, offset=1)
+
+
+def spread(array):
+    """The same values in every second row and third column of a larger array."""
+    larger = np.zeros((2 * array.shape[0], 3 * array.shape[1]), array.dtype)
+    larger[::2, ::3] = array
+    return larger[::2, ::3]
+
+
+class DLPackAlone:
+    def __init__(self, array, device=None):
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **arguments):
+        return self.array.__dlpack__(**arguments)
+
+    def __dlpack_device__(self):
+        return self.device or self.array.__dlpack_device__()
+
+
+class ArrayAlone:
+    def __init__(self, array):
+        self.array = array
+
+    def __array__(self, dtype=None, copy=None):
+        return self.array
+
+
+LAYOUTS = {
+    "C order": lambda array: array,
+    "Fortran order": np.asfortranarray,
+    "transposed": lambda array: np.ascontiguousarray(array.T).T,
+    "strided": spread,
+    "strided and transposed": lambda array: spread(array.T).T,
+    "backwards": lambda array: np.ascontiguousarray(array[::-1, ::-1])[::-1, ::-1],
+    "part of a larger one": lambda array: np.pad(array.view(BITS[array.itemsize]), 7).view(array.dtype)[7:-7, 7:-7],
+    "read-only": lambda array: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape),
+    "unaligned": unaligned,
+    "a memoryview": lambda array: memoryview(array) if array.dtype != DTYPES["bf16"] else array,
+    "an object with __array__": ArrayAlone,
+    "an object with DLPack alone": lambda array: DLPackAlone(array) if array.dtype != DTYPES["bf16"] else array,
+}
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", DTYPES)
+def test_all_bits_survive_in_every_layout(client, name, layout):
+    array = all_kinds_of_bits(DTYPES[name])
+    tensor = client.put("A", LAYOUTS[layout](array), "[M_x, K]")
+    assert (tensor.shape, tensor.dtype) == (array.shape, array.dtype)
+    got = tensor.numpy()
+    assert got.dtype == array.dtype and got.flags.c_contiguous
+    np.testing.assert_array_equal(bits_of(got), bits_of(array))
+
+
+@pytest.mark.parametrize("layout", ["C order", "Fortran order", "strided", "strided and transposed", "backwards",
+                                    "part of a larger one", "unaligned"])
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_get_writes_into_an_array_of_any_layout(client, name, layout):
+    array = all_kinds_of_bits(DTYPES[name])
+    tensor = client.put("A", array, "[M_x, K]")
+    out = LAYOUTS[layout](np.zeros_like(array))
+    assert client.get(tensor, out=out) is out
+    np.testing.assert_array_equal(bits_of(out), bits_of(array))
+    owner = out if out.base is None else out.base
+    owned = owner.ravel(order="K").view(np.uint8)
+    assert np.count_nonzero(owned) == np.count_nonzero(bits_of(array).view(np.uint8)), "bytes beside `out` changed"
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 300_001), (300_001, 1), (3, 400_000), (70_001, 5), (1031, 523)])
+def test_blocks_may_end_within_rows(client, shape):
+    array = np.arange(shape[0] * shape[1], dtype=np.float32).reshape(shape)
+    tensor = client.put("A", spread(array), "[M, K]")
+    np.testing.assert_array_equal(client.get("A"), array)
+    out = np.zeros(shape[::-1], np.float32).T
+    np.testing.assert_array_equal(client.get(tensor, out=out), array)
+
+
+CONVERTED = {
+    "float64": np.array([[1 / 3, 1e300, -1e-300], [np.nan, -0.0, 65504.0]]),
+    "float64 in Fortran order": np.asfortranarray([[1 / 3, 1e300, -1e-300], [np.nan, -0.0, 65504.0]]),
+    "float32": np.array([[1 / 3, 3e38, 1e-40], [np.nan, -0.0, 65504.0]], np.float32),
+    "int64": np.array([[1, -(2**53) - 1, 2**31], [0, 7, -9]]),
+    "bool": np.array([[True, False], [False, True]]),
+    "uint8": np.array([[1, 255], [0, 3]], np.uint8),
+    "fp8": np.array([[1.5, -2], [0.25, 448]]).astype(ml_dtypes.float8_e4m3fn),
+    "a list": [[1, 2.5], [3, 4]],
+}
+
+
+@pytest.mark.parametrize("given", CONVERTED)
+@pytest.mark.parametrize("name", DTYPES)
+def test_a_dtype_converts_as_numpy_does(client, name, given):
+    with np.errstate(all="ignore"):
+        expected = np.asarray(CONVERTED[given]).astype(DTYPES[name])
+    got = client.put("A", CONVERTED[given], "[M_x, K]", dtype=name).numpy()
+    np.testing.assert_array_equal(bits_of(got), bits_of(expected))
+
+
+@pytest.mark.parametrize("order", [">f4", ">f2"])
+def test_another_byte_order_is_swapped(client, order):
+    array = all_kinds_of_bits(np.dtype(order[1:]))
+    got = client.put("A", array.astype(order), "[M_x, K]").numpy()
+    finite = np.isfinite(array)
+    np.testing.assert_array_equal(bits_of(got)[finite], bits_of(array)[finite])
+
+
+@pytest.mark.parametrize("given", ["f16", np.float16, np.dtype("float16"), "float16", "e"])
+def test_a_dtype_has_several_names(client, given):
+    assert client.create("A", (2, 3), "[M_x, K]", dtype=given).dtype == np.float16
+
+
+class OnGpu(DLPackAlone):
+    def __array__(self):
+        raise AssertionError("it must not be read")
+
+
+F32 = np.zeros((4, 6), np.float32)
+
+REFUSED = {
+    "one dimension": (np.zeros(6, np.float32), {}, r"1 dimensions, shape (6,); give a matrix, such as array.reshape(1, 6)"),
+    "three dimensions": (np.zeros((2, 3, 4), np.float32), {}, r"3 dimensions"),
+    "a number": (3.5, {}, r"0 dimensions"),
+    "no rows": (np.zeros((0, 6), np.float32), {}, r"shape (0, 6); give at least one row"),
+    "no columns": (np.zeros((6, 0), np.float32), {}, r"shape (6, 0)"),
+    "float64": (np.zeros((4, 6)), {}, r'dtype float64; pass dtype="f32"'),
+    "integers": (np.zeros((4, 6), np.int32), {}, r'dtype int32; pass dtype="f32"'),
+    "complex": (np.zeros((4, 6), complex), {"dtype": "f32"}, r"complex128, which cannot become f32"),
+    "text": (np.array([["a", "b"]]), {"dtype": "f32"}, r"<U1, which cannot become f32"),
+    "records": (np.zeros((2, 2), "f4,f4"), {}, r"pass dtype"),
+    "objects": (np.array([[1, None]]), {}, r"is a ndarray, not an array of numbers"),
+    "None": (None, {}, r"is a NoneType, not an array of numbers"),
+    "rows of two lengths": ([[1, 2], [3]], {}, r"is a list, which is not an array"),
+    "a masked array": (np.ma.zeros((4, 6)), {}, r"masked array; give array.filled(value)"),
+    "an array on a GPU": (OnGpu(F32, (2, 0)), {}, r"DLPack's device (2, 0); copy it to host memory"),
+    "an unknown dtype": (F32, {"dtype": "f8x"}, r"dtype 'f8x' is not one of f32, bf16 and f16"),
+    "a dtype agmm lacks": (F32, {"dtype": np.float64}, r"is not one of f32, bf16 and f16"),
+    "a sharding with a fault": (F32, {"sharding": "[M_y, K]"}, r"y"),
+    "a mesh with a fault": (F32, {"mesh": "x=0"}, r"x"),
+    "a timeout of 0": (F32, {"timeout": 0}, r"timeout is 0 s; give more than 0 s"),
+    "a timeout of NaN": (F32, {"timeout": float("nan")}, r"timeout is nan s"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_array_gets_one_clear_line(client, case):
+    array, options, message = REFUSED[case]
+    sharding = options.get("sharding", "[M_x, K]")
+    with pytest.raises(agmm.InvalidArgument, match=re.escape(message)) as raised:
+        client.put("A", array, sharding, **{name: value for name, value in options.items() if name != "sharding"})
+    assert "\n" not in str(raised.value) or "^" in str(raised.value)  # a caret below the fault
+    assert isinstance(raised.value, ValueError) and raised.value.code == "INVALID_ARGUMENT"
+    with pytest.raises(agmm.NotFound):
+        client.tensor("A")
+
+
+REFUSED_OUT = {
+    "another shape": (np.zeros((6, 4), np.float32), r"shape (6, 4) and dtype float32; the tensor has (4, 6)"),
+    "another dtype": (np.zeros((4, 6), np.float16), r"dtype float16; the tensor has (4, 6) and float32"),
+    "a read-only array": (np.broadcast_to(np.float32(0), (4, 6)), r"out is read-only"),
+    "a list": ([[0.0] * 6] * 4, r"dtype float64"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED_OUT)
+def test_a_refused_out_gets_one_clear_line(client, case):
+    out, message = REFUSED_OUT[case]
+    client.put("A", F32, "[M_x, K]")
+    with pytest.raises(agmm.InvalidArgument, match=re.escape(message)) as raised:
+        client.get("A", out=out)
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("layout", ["C order", "Fortran order", "strided"])
+def test_no_layout_is_copied_as_a_whole(client, layout):
+    array = np.zeros((2048, 1024), np.float32)
+    given, out = LAYOUTS[layout](array), LAYOUTS[layout](array)
+    tracemalloc.start()
+    try:
+        client.get(client.put("A", given, "[M_x, K]"), out=out)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak_bytes < array.nbytes / 8, "NumPy allocated a copy"
+
+
+def test_a_put_and_a_get_report_their_progress(client):
+    array = np.zeros((1024, 1024), np.float32)
+    for given in (array, array.T):
+        put, got = [], []
+        client.put("A", given, "[M_x, K]", progress=lambda *bytes: put.append(bytes))
+        client.get("A", out=array, progress=lambda *bytes: got.append(bytes))
+        for seen in (put, got):
+            assert seen[-1] == (array.nbytes, array.nbytes)
+            assert [moved for moved, _ in seen] == sorted(moved for moved, _ in seen)
+
+
+@pytest.mark.parametrize("given", [F32, F32.T])
+def test_an_exception_of_progress_ends_the_transfer(client, given):
+    def refuse(moved, total):
+        raise LookupError("enough")
+
+    with pytest.raises(LookupError, match="enough"):
+        client.put("A", np.zeros((4096, 1024), np.float32), "[M_x, K]", progress=refuse)
+    client.put("B", given, "[M_x, K]")
+    with pytest.raises(LookupError, match="enough"):
+        client.get("B", progress=refuse)
+
+
+def test_asarray_of_a_tensor_fetches_it(client):
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    tensor = client.put("A", array, "[M_x, K]")
+    np.testing.assert_array_equal(np.asarray(tensor), array)
+    np.testing.assert_array_equal(np.asarray(tensor, np.float64), array)
+    with pytest.raises(ValueError, match="is a copy"):
+        np.array(tensor, copy=False)
