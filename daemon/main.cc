@@ -53,7 +53,7 @@ constexpr int kStopLimitSeconds = 2;
 
 struct Flags {
   std::string config, node, socket, log_level;
-  bool check_config = false;
+  bool check_config = false, until_stdin_ends = false;
 };
 
 absl::StatusOr<Config> ReadConfig(const Flags& flags) {
@@ -145,6 +145,28 @@ class Stop {
   absl::Status refusal_;
   std::thread thread_;
 };
+
+// Removes the socket's files, and its folder if it holds no other files.
+void RemoveSocketFolder(const std::string& socket) {
+  if (socket.empty()) return;
+  for (const char* suffix : {"", ".files", ".lock"}) unlink((socket + suffix).c_str());
+  rmdir(socket.substr(0, socket.rfind('/')).c_str());
+}
+
+// Stops the daemon when stdin ends. The kernel closes a pipe's other end even if the program there
+// was killed. Runs after the start, which would make the removed files again.
+void StopAtEndOfStdin(const std::string& socket) {
+  std::thread([socket] {
+    char ignored[256];
+    ssize_t count = 0;
+    do {
+      count = read(STDIN_FILENO, ignored, sizeof(ignored));
+    } while (count > 0 || (count < 0 && errno == EINTR));
+    spdlog::info("stdin has ended");
+    RemoveSocketFolder(socket);
+    kill(getpid(), SIGTERM);
+  }).detach();
+}
 
 // Makes a write beyond the file size limit fail, and reports this once. By default the signal would
 // end the process silently.
@@ -292,7 +314,7 @@ void EndWithReason() {
 // page.
 constexpr int kKeptBytes = 16 << 20;
 
-int Run(const Config& config, Stop* stop) {
+int Run(const Config& config, bool until_stdin_ends, Stop* stop) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
   // No fastbins: each call and each job allocates more than 1 KiB at once, for which glibc would
@@ -326,6 +348,7 @@ int Run(const Config& config, Stop* stop) {
   // Called before the daemon reports that it is ready: from then on, a signal stops it in good
   // order.
   stop->SetStarted();
+  if (until_stdin_ends) StopAtEndOfStdin(config.socket);
   // Ready means that it answers calls, not that the world is complete: that depends on other hosts,
   // which may start later, and a start that waits for them would run into systemd's limit.
   Notify("READY=1",
@@ -375,6 +398,9 @@ int Main(int argc, char** argv) {
   app.add_option("--socket", flags.socket, "path of the unix socket; overrides the configuration");
   app.add_option("--log-level", flags.log_level,
                  "debug, info, warn or error; overrides the configuration");
+  app.add_flag("--until-stdin-ends", flags.until_stdin_ends,
+               "stop when stdin ends, such as a pipe from a program that has ended; remove the\n"
+               "socket's folder if it then is empty");
   app.set_version_flag("--version", absl::StrCat("agmmd ", Version()));
   app.footer(
       "Exit codes: 0 stopped by a signal, 2 flags or configuration, 3 address in use,\n"
@@ -404,7 +430,7 @@ int Main(int argc, char** argv) {
     spdlog::error("{}", std::string(fits.message()));
     return kFailed;
   }
-  return Run(*config, &*stop);
+  return Run(*config, flags.until_stdin_ends, &*stop);
 }
 
 }  // namespace

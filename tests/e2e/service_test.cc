@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cstddef>
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -169,6 +170,29 @@ TEST_F(Service, ASignalEndsAStartThatReadsItsConfiguration) {
   EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
   EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM during the start, stopping"));
   close(writer);
+}
+
+// The stdin of a Process is /dev/null, which has ended.
+TEST_F(Service, StopsAtTheEndOfStdinOnRequestAndRemovesTheSocketsFolder) {
+  const std::string own = folder_ / "own", shared = folder_ / "shared";
+  std::filesystem::create_directory(shared);
+  WriteFile(shared + "/kept", "");
+  const std::string config = folder_ / "local.txtpb";
+  WriteFile(config,
+            "world { cluster: \"test\" node { name: \"local\" devices: 1 } }\n"
+            "local { node: \"local\" socket: \"/unused\" journal: \"none\" machines: \"none\"\n"
+            "        device { kind: \"cpu\" heap: \"1MiB\" } }");
+  for (const std::string& folder : {own, shared}) {
+    Process daemon({Program("agmmd"), "--config", config, "--socket", folder + "/agmmd.sock",
+                    "--until-stdin-ends"},
+                   folder + ".log");
+    EXPECT_EQ(daemon.Wait(kPatience), 0) << daemon.err();
+    EXPECT_THAT(daemon.err(), HasSubstr("stdin has ended"));
+    EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM, stopping"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(own));
+  EXPECT_TRUE(std::filesystem::exists(shared + "/kept"));
+  EXPECT_FALSE(std::filesystem::exists(shared + "/agmmd.sock"));
 }
 
 TEST_F(Service, RunsWithAnUnreachableManager) {
