@@ -1,0 +1,191 @@
+"""A daemon of this process's own, which ends with it. agmm.local and agmm.World start them."""
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+import weakref
+from typing import IO
+
+import agmm
+from agmm import programs
+
+START_TIMEOUT = 30.0  # seconds until a daemon answers, also on a busy host
+STOP_TIMEOUT = 5.0  # seconds; agmmd itself limits its stop to 2 s
+POLL = 0.01  # seconds
+
+# A unix socket's path has at most 107 characters.
+_LONGEST_FOLDER = 80
+_USAGE_EXIT_CODE = 2
+_SHOWN_LOG_LINES = 20
+
+# Pipes to daemons. A forked child closes its copies, so that a daemon ends with the process that started it.
+_pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
+
+
+def _close_pipes() -> None:
+    for pipe in list(_pipes):
+        pipe.close()
+
+
+os.register_at_fork(after_in_child=_close_pipes)
+
+
+def make_folder() -> str:
+    """Returns the path of a new folder that only this user can enter."""
+    shared = tempfile.gettempdir()
+    return tempfile.mkdtemp(prefix="agmm-", dir=shared if len(shared) < _LONGEST_FOLDER else "/tmp")
+
+
+@dataclasses.dataclass(frozen=True)
+class Devices:
+    """The CPU devices of one daemon. heap: bytes of each, or text such as "256MiB". threads: of each device."""
+
+    count: int
+    heap: str | int
+    threads: int | None
+
+    def __post_init__(self) -> None:
+        for name, value in (("devices", self.count), ("threads", self.threads)):
+            if name == "threads" and value is None:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise agmm.InvalidArgument(f"{name} is {value!r}; give a whole number of at least 1")
+        if not isinstance(self.heap, (str, int)):
+            raise agmm.InvalidArgument(f'heap is {self.heap!r}; give bytes, or text such as "256MiB"')
+
+    def config(self, daemons: int) -> str:
+        """Returns the text of the entries of `local`; `daemons` of this host share its cores."""
+        threads = self.threads or max(1, len(os.sched_getaffinity(0)) // (self.count * daemons))
+        return f'  device {{ kind: "cpu" threads: {threads} heap: {json.dumps(str(self.heap))} }}\n' * self.count
+
+
+class Daemon:
+    """A process of agmmd that serves `socket` until close(), kill(), or the end of this process.
+
+    Nothing on disk but the socket: the configuration and the secret are read from unlinked files, and the log is one,
+    too, unless `log` names a file, to which the daemon appends.
+    """
+
+    def __init__(self, socket: str, config: str, *, node: str, secret: bytes = b"", log: str | os.PathLike | None = None):
+        self.socket = socket
+        self._log = tempfile.TemporaryFile() if log is None else open(log, "a+b")
+        self._log_begin = self._log.seek(0, os.SEEK_END)
+        with _unlinked(secret) as secret_file:
+            text = config.replace("SECRET", f"/dev/fd/{secret_file.fileno()}")
+            with _unlinked(text.encode()) as config_file:
+                self._process = _start(
+                    [programs.find("agmmd"), "--config", f"/dev/fd/{config_file.fileno()}", "--node", node,
+                     "--until-stdin-ends"],
+                    [config_file.fileno(), secret_file.fileno()],
+                    self._log,
+                )
+        # At the interpreter's exit, too: the pipe would end the daemon, but later.
+        self._stop = weakref.finalize(self, _stop, self._process, self._log, os.getpid())
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    def log(self) -> str:
+        """Returns what the daemon has logged so far."""
+        size = os.fstat(self._log.fileno()).st_size - self._log_begin
+        return os.pread(self._log.fileno(), size, self._log_begin).decode(errors="replace")
+
+    def connect(self, deadline: float, *, session: bool) -> "agmm.Client":
+        """Returns a client once the daemon answers. `deadline`: of time.monotonic(). Raises agmm.Error, with the daemon's
+        reason."""
+        while True:
+            if os.path.exists(self.socket):
+                try:
+                    return agmm.connect(self.socket, session=session)
+                except agmm.Unavailable:
+                    pass  # it does not listen yet, or has ended
+            self.check()
+            if time.monotonic() > deadline:
+                raise agmm.DeadlineExceeded(f"agmmd has not answered in time; its log:\n{self._tail()}")
+            time.sleep(POLL)
+
+    def check(self) -> None:
+        """Raises agmm.Error, with the daemon's reason, if it has ended."""
+        code = self._process.poll()
+        if code is None:
+            return
+        if code < 0:
+            raise agmm.Unavailable(f"agmmd was ended by signal {-code}; its log:\n{self._tail()}")
+        lines = self.log().splitlines()
+        reasons = [line for line in lines if " error " in line or line.startswith("agmmd: ")] or lines[-1:]
+        reason = _without_place(reasons[-1]) if reasons else "it logged nothing"
+        if code == _USAGE_EXIT_CODE:
+            raise agmm.InvalidArgument(reason)
+        raise agmm.Unavailable(f"agmmd has ended (exit code {code}): {reason}")
+
+    def close(self) -> None:
+        """Stops the daemon in good order."""
+        self._stop()
+
+    def kill(self) -> None:
+        """Sends SIGKILL, and removes what the daemon leaves."""
+        self._process.kill()
+        self._stop()
+        for suffix in ("", ".files", ".lock"):
+            try:
+                os.unlink(self.socket + suffix)
+            except FileNotFoundError:
+                pass
+
+    def _tail(self) -> str:
+        return "\n".join(self.log().splitlines()[-_SHOWN_LOG_LINES:])
+
+
+def _unlinked(contents: bytes) -> IO[bytes]:
+    file = tempfile.TemporaryFile()
+    file.write(contents)
+    file.flush()
+    return file
+
+
+def _start(command: list[str], files: list[int], log: IO[bytes]) -> "subprocess.Popen[bytes]":
+    # UCX would patch the code of mmap, which takes 0.4 s, for network cards that these daemons do not use.
+    environment = {"UCX_MEM_EVENTS": "n", "UCX_MEM_MMAP_HOOK_MODE": "none", **os.environ}
+    # In a session of its own, it gets no SIGINT from the terminal: Ctrl-C first ends the calls in the block.
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=log, pass_fds=files, env=environment,
+                               bufsize=0, start_new_session=True)
+    assert process.stdin is not None
+    _pipes.add(process.stdin)
+    return process
+
+
+def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], owner: int) -> None:
+    if os.getpid() != owner:
+        return  # a forked child's copy of the object
+    try:
+        if process.stdin is not None:
+            process.stdin.close()
+        try:
+            process.wait(STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            pass
+    finally:  # after a second Ctrl-C, too
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def remove_folder(folder: str, owner: int) -> None:
+    """Removes the folder of daemons that have ended, unless a forked child calls it."""
+    if os.getpid() == owner:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# "agmmd: /dev/fd/5:8:3: local.device[0].heap: ..." and "2026-01-01T00:00:00.000 error ..." begin with what users do not know.
+def _without_place(line: str) -> str:
+    return re.sub(r"^(agmmd: |\S+ error +)(/dev/fd/\d+(:\d+)*: )?(local\.device\[\d+\]\.)?", "", line)

@@ -1,0 +1,98 @@
+"""A private daemon for one block of code: notebooks, tests, a first try."""
+
+import json
+import os
+import time
+import weakref
+from types import TracebackType
+
+import agmm
+from agmm import _daemon
+
+
+class local:
+    """A daemon of this process's own, with CPU devices; a context manager that yields a connected agmm.Client.
+
+        with agmm.local(devices=4) as client:
+            client.put("W", array, "[K, N_x]")
+
+    The daemon listens on a unix socket in a temporary folder that only this user can enter. It ends with the block, and
+    with this process, even if the process is killed. start() and close() do the same without a block, for notebooks.
+
+    devices: their number; ranks 0 to devices - 1.
+    heap: memory of each device, in bytes or as text such as "256MiB". Tensors and workspaces live there.
+    threads: of each device; by default the devices share the cores.
+    log: a file to which the daemon appends its log.
+
+    start() raises FileNotFoundError if there is no agmmd; agmm.InvalidArgument for bad arguments; agmm.Unavailable, with
+    the daemon's reason, if it does not start, for example because the heaps do not fit in memory.
+    """
+
+    def __init__(self, devices: int = 4, *, heap: str | int = "256MiB", threads: int | None = None,
+                 log: str | os.PathLike | None = None) -> None:
+        self._devices = _daemon.Devices(devices, heap, threads)
+        self._log = log
+        self._client: agmm.Client | None = None
+        self._daemon: _daemon.Daemon | None = None
+        self._remove: weakref.finalize | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """The daemon's endpoint, for agmm.connect in other processes of this user and for agmmctl --endpoint."""
+        if self._daemon is None:
+            raise agmm.FailedPrecondition("the daemon has not started; enter the block, or call start()")
+        return self._daemon.socket
+
+    @property
+    def log(self) -> str:
+        """What the daemon has logged so far."""
+        return "" if self._daemon is None else self._daemon.log()
+
+    def start(self) -> "agmm.Client":
+        """Starts the daemon, and returns a client with a session. Raises what the class says."""
+        if self._daemon is not None:
+            raise agmm.FailedPrecondition("the daemon has started already; use another agmm.local()")
+        try:
+            return self._start()
+        except BaseException:  # KeyboardInterrupt, too
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the client and ends the daemon. Tensors and jobs end with it. May be called again."""
+        client, self._client = self._client, None
+        daemon, self._daemon = self._daemon, None
+        try:
+            if client is not None:
+                client.close()
+        finally:
+            if daemon is not None:
+                daemon.close()
+            if self._remove is not None:
+                self._remove()
+
+    def __enter__(self) -> "agmm.Client":
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
+                 traceback: TracebackType | None) -> None:
+        self.close()
+
+    def _start(self) -> "agmm.Client":
+        deadline = time.monotonic() + _daemon.START_TIMEOUT
+        folder = _daemon.make_folder()
+        self._remove = weakref.finalize(self, _daemon.remove_folder, folder, os.getpid())
+        socket = os.path.join(folder, "agmmd.sock")
+        config = (
+            f'world {{ cluster: "local" node {{ name: "local" devices: {self._devices.count} }} }}\n'
+            f'local {{\n  socket: {json.dumps(socket)}\n  journal: "none"\n  machines: "none"\n'
+            f'{self._devices.config(daemons=1)}}}\n'
+        )
+        self._daemon = _daemon.Daemon(socket, config, node="local", log=self._log)
+        self._client = self._daemon.connect(deadline, session=True)
+        while not self._client.world().ready:
+            self._daemon.check()
+            if time.monotonic() > deadline:
+                raise agmm.DeadlineExceeded(f"agmmd is not ready for jobs: {self._client.world().reason}")
+            time.sleep(_daemon.POLL)
+        return self._client

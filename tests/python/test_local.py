@@ -1,0 +1,303 @@
+"""agmm.local: a private daemon that ends with its block, its process and its interpreter."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+
+import agmm
+import numpy as np
+import pytest
+from agmm import programs
+
+PATIENCE = 60.0  # seconds
+HEAP = "16MiB"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """The folder for temporary files, so that each test sees its own alone."""
+    path = tmp_path / "t"
+    path.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(path))
+    monkeypatch.setenv("TMPDIR", str(path))
+    return path
+
+
+def wait_until(holds):
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def runs(pid: int) -> bool:
+    try:
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def pid_of(socket: str) -> int:
+    return int(pathlib.Path(socket + ".lock").read_text())
+
+
+def start_script(text: str) -> subprocess.Popen:
+    """Starts Python code that prints the socket of its daemon, and perhaps more."""
+    script = "import agmm, os, signal, sys, threading, time\n" + textwrap.dedent(text)
+    return subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_a_product_of_a_users_arrays():
+    a = np.arange(24, dtype=np.float32).reshape(4, 6)
+    b = np.arange(48, dtype=np.float32).reshape(6, 8)
+    with agmm.local(devices=4, heap=HEAP) as client:
+        client.put("A", a, "[M_x, K]")
+        client.put("B", b, "[K, N_x]")
+        c = client.matmul("A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A", "B", out="C")
+        assert np.array_equal(c.numpy(), a @ b)
+
+
+def test_the_block_ends_the_daemon_and_removes_its_folder(folder):
+    with agmm.local(1, heap=HEAP) as client:
+        (own,) = folder.iterdir()
+        assert own.stat().st_mode & 0o777 == 0o700
+        pid = pid_of(str(own / "agmmd.sock"))
+        assert runs(pid) and client.world().ready
+    assert not runs(pid)
+    assert list(folder.iterdir()) == []
+
+
+def test_an_exception_ends_it_too(folder):
+    with pytest.raises(KeyError), agmm.local(1, heap=HEAP):
+        pid = pid_of(str(next(folder.iterdir()) / "agmmd.sock"))
+        raise KeyError("of the block")
+    assert not runs(pid) and list(folder.iterdir()) == []
+
+
+def test_two_at_once_do_not_meet():
+    with agmm.local(1, heap=HEAP) as one, agmm.local(2, heap=HEAP) as other:
+        one.put("A", np.zeros((2, 2), np.float32), "[M, K]")
+        assert [len(client.world().devices) for client in (one, other)] == [1, 2]
+        with pytest.raises(agmm.NotFound):
+            other.tensor("A")
+
+
+def test_threads_start_and_end_their_own():
+    errors = []
+
+    def use():
+        try:
+            with agmm.local(1, heap=HEAP) as client:
+                assert client.world().ready
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=use) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert errors == []
+
+
+def test_the_daemon_survives_the_thread_that_started_it():
+    daemon = agmm.local(1, heap=HEAP)
+    thread = threading.Thread(target=daemon.start)
+    thread.start()
+    thread.join(PATIENCE)
+    with agmm.connect(daemon.endpoint) as client:
+        assert client.world().ready
+    daemon.close()
+
+
+def test_it_works_inside_a_running_loop():
+    async def cell():
+        with agmm.local(1, heap=HEAP) as client:
+            return client.world().ready
+
+    assert asyncio.run(cell())
+
+
+def test_start_and_close_serve_notebooks(folder):
+    daemon = agmm.local(1, heap=HEAP)
+    with pytest.raises(agmm.FailedPrecondition):
+        daemon.endpoint
+    client = daemon.start()
+    assert client.world().ready and "listening on unix:" in daemon.log
+    with pytest.raises(agmm.FailedPrecondition):
+        daemon.start()
+    daemon.close()
+    daemon.close()
+    assert list(folder.iterdir()) == []
+
+
+def test_the_log_goes_to_the_users_file(tmp_path):
+    path = tmp_path / "agmmd.log"
+    path.write_text("before\n")
+    with agmm.local(1, heap=HEAP, log=path):
+        pass
+    lines = path.read_text().splitlines()
+    assert lines[0] == "before" and any("world complete" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, text",
+    [
+        ({"heap": "12Mob"}, agmm.InvalidArgument, 'heap: "12Mob" is not a size'),
+        ({"heap": '1GiB" } device {'}, agmm.InvalidArgument, "is not a size"),
+        ({"heap": 100}, agmm.InvalidArgument, "100 bytes are less than a page"),
+        ({"heap": None}, agmm.InvalidArgument, "heap is None"),
+        ({"heap": "900TiB"}, agmm.Unavailable, "a heap of 900 TiB was requested"),
+        ({"devices": 0}, agmm.InvalidArgument, "devices is 0"),
+        ({"devices": "2"}, agmm.InvalidArgument, "devices is '2'"),
+        ({"devices": 5000}, agmm.InvalidArgument, r"5000 is outside \[1, 1024\]"),
+        ({"threads": 0}, agmm.InvalidArgument, "threads is 0"),
+        ({"log": "/no/such/folder/log"}, FileNotFoundError, "/no/such/folder/log"),
+    ],
+)
+def test_a_start_that_fails_says_why_and_leaves_nothing(folder, arguments, error, text):
+    with pytest.raises(error, match=text) as raised:
+        agmm.local(**arguments).start()
+    assert "\n" not in str(raised.value)
+    assert list(folder.iterdir()) == []
+
+
+def test_a_missing_program_is_named(folder, monkeypatch):
+    monkeypatch.setattr(programs, "__file__", str(folder / "programs.py"))
+    monkeypatch.setenv("PATH", str(folder))
+    with pytest.raises(FileNotFoundError, match="agmmd is neither in"):
+        agmm.local(1).start()
+    assert list(folder.iterdir()) == []
+
+
+def test_a_daemon_killed_in_the_block_gives_errors_and_no_hang(folder):
+    with agmm.local(1, heap=HEAP) as client:
+        os.kill(pid_of(str(next(folder.iterdir()) / "agmmd.sock")), signal.SIGKILL)
+        with pytest.raises(agmm.Error):
+            client.put("A", np.zeros((2, 2), np.float32), "[M, K]")
+    assert list(folder.iterdir()) == []
+
+
+ENDS = {
+    "an interpreter that exits in the block": """
+        daemon = agmm.local(1, heap="16MiB")
+        client = daemon.start()
+        print(daemon.endpoint, flush=True)
+        sys.exit()
+    """,
+    "SIGKILL": """
+        daemon = agmm.local(1, heap="16MiB")
+        client = daemon.start()
+        print(daemon.endpoint, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "SIGKILL while a forked child lives": """
+        daemon = agmm.local(1, heap="16MiB")
+        client = daemon.start()
+        if os.fork() == 0:
+            os.close(1)
+            os.close(2)
+            sys.stdin.read()
+            os._exit(0)
+        print(daemon.endpoint, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
+    "SIGTERM": """
+        daemon = agmm.local(1, heap="16MiB")
+        client = daemon.start()
+        print(daemon.endpoint, flush=True)
+        os.kill(os.getpid(), signal.SIGTERM)
+    """,
+}
+
+
+@pytest.mark.parametrize("text", ENDS.values(), ids=ENDS.keys())
+def test_the_daemon_ends_with_its_process(folder, text):
+    # The forked child reads stdin, and ends with this test.
+    read, write = os.pipe()
+    script = "import agmm, os, signal, sys\n" + textwrap.dedent(text)
+    process = subprocess.Popen([sys.executable, "-c", script], stdin=read, stdout=subprocess.PIPE, text=True)
+    os.close(read)
+    socket = process.stdout.readline().strip()
+    assert socket
+    process.wait(PATIENCE)
+    wait_until(lambda: not os.path.exists(socket) and list(folder.iterdir()) == [])
+    wait_until(lambda: not daemons_in(folder))
+    os.close(write)
+
+
+def daemons_in(folder) -> list[int]:
+    """The daemons that were started with this folder for temporary files."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            if b"agmmd\0" in (path / "cmdline").read_bytes() and (
+                    f"TMPDIR={folder}\0".encode() in (path / "environ").read_bytes()) and runs(int(path.name)):
+                found.append(int(path.name))
+        except OSError:
+            pass
+    return found
+
+
+def test_ctrl_c_in_the_block_ends_it(folder):
+    process = start_script("""
+        with agmm.local(1, heap="16MiB") as client:
+            print("ready", flush=True)
+            time.sleep(60)
+    """)
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert "KeyboardInterrupt" in err
+    assert list(folder.iterdir()) == [] and daemons_in(folder) == []
+
+
+def test_ctrl_c_of_the_terminal_does_not_reach_the_daemon(folder):
+    # A terminal sends SIGINT to the whole process group.
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent("""
+            import agmm, time
+            with agmm.local(1, heap="16MiB") as client:
+                print("ready", flush=True)
+                try:
+                    time.sleep(60)
+                except KeyboardInterrupt:
+                    print(client.world().ready, flush=True)
+        """)], stdout=subprocess.PIPE, text=True, start_new_session=True)
+    assert process.stdout.readline() == "ready\n"
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate(timeout=PATIENCE)[0] == "True\n"
+    assert process.returncode == 0
+
+
+def test_a_forked_childs_exit_leaves_the_daemon_alone():
+    process = start_script("""
+        with agmm.local(1, heap="16MiB") as client:
+            child = os.fork()
+            if child == 0:
+                sys.exit()          # runs the exit handlers, and leaves the block
+            os.waitpid(child, 0)
+            print(client.world().ready)
+    """)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert out == "True\n", err
+
+
+def test_many_starts_and_stops_keep_no_descriptors():
+    def count():
+        return len(os.listdir("/proc/self/fd"))
+
+    with agmm.local(1, heap=HEAP):
+        pass
+    before = count()
+    for _ in range(5):
+        with agmm.local(1, heap=HEAP):
+            pass
+    assert count() <= before + 1
