@@ -6,15 +6,17 @@ from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceed
                      Unimplemented, Unknown)
 from .job import Job
 from .job_info import JobEvent, JobFigures, JobInfo, JobState, Moved
+from .local import local
 from .mapping import Mapping
 from .requests import JobOptions
 from .shared import matmul
 from .tensor import Tensor
+from .world import World, world
 from .world_info import WorldDevice, WorldInfo
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",
     "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "Mapping", "Moved",
     "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Tensor", "Unauthenticated", "Unavailable",
-    "Unimplemented", "Unknown", "WorldDevice", "WorldInfo", "connect", "matmul",
+    "Unimplemented", "Unknown", "World", "WorldDevice", "WorldInfo", "connect", "local", "matmul", "world",
 ]

@@ -6,8 +6,9 @@ import time
 import weakref
 from types import TracebackType
 
-import agmm
-from agmm import _daemon
+from . import private_daemon
+from .client import Client
+from .errors import DeadlineExceeded, FailedPrecondition
 
 
 class local:
@@ -30,17 +31,17 @@ class local:
 
     def __init__(self, devices: int = 4, *, heap: str | int = "256MiB", threads: int | None = None,
                  log: str | os.PathLike | None = None) -> None:
-        self._devices = _daemon.Devices(devices, heap, threads)
+        self._devices = private_daemon.Devices(devices, heap, threads)
         self._log = log
-        self._client: agmm.Client | None = None
-        self._daemon: _daemon.Daemon | None = None
+        self._client: Client | None = None
+        self._daemon: private_daemon.Daemon | None = None
         self._remove: weakref.finalize | None = None
 
     @property
     def endpoint(self) -> str:
         """The daemon's endpoint, for agmm.connect in other processes of this user and for agmmctl --endpoint."""
         if self._daemon is None:
-            raise agmm.FailedPrecondition("the daemon has not started; enter the block, or call start()")
+            raise FailedPrecondition("the daemon has not started; enter the block, or call start()")
         return self._daemon.socket
 
     @property
@@ -48,10 +49,10 @@ class local:
         """What the daemon has logged so far."""
         return "" if self._daemon is None else self._daemon.log()
 
-    def start(self) -> "agmm.Client":
+    def start(self) -> Client:
         """Starts the daemon, and returns a client with a session. Raises what the class says."""
         if self._daemon is not None:
-            raise agmm.FailedPrecondition("the daemon has started already; use another agmm.local()")
+            raise FailedPrecondition("the daemon has started already; use another agmm.local()")
         try:
             return self._start()
         except BaseException:  # KeyboardInterrupt, too
@@ -71,28 +72,28 @@ class local:
             if self._remove is not None:
                 self._remove()
 
-    def __enter__(self) -> "agmm.Client":
+    def __enter__(self) -> Client:
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  traceback: TracebackType | None) -> None:
         self.close()
 
-    def _start(self) -> "agmm.Client":
-        deadline = time.monotonic() + _daemon.START_TIMEOUT
-        folder = _daemon.make_folder()
-        self._remove = weakref.finalize(self, _daemon.remove_folder, folder, os.getpid())
+    def _start(self) -> Client:
+        deadline = time.monotonic() + private_daemon.START_TIMEOUT
+        folder = private_daemon.make_folder()
+        self._remove = weakref.finalize(self, private_daemon.remove_folder, folder, os.getpid())
         socket = os.path.join(folder, "agmmd.sock")
         config = (
             f'world {{ cluster: "local" node {{ name: "local" devices: {self._devices.count} }} }}\n'
             f'local {{\n  socket: {json.dumps(socket)}\n  journal: "none"\n  machines: "none"\n'
             f'{self._devices.config(daemons=1)}}}\n'
         )
-        self._daemon = _daemon.Daemon(socket, config, node="local", log=self._log)
+        self._daemon = private_daemon.Daemon(socket, config, node="local", log=self._log)
         self._client = self._daemon.connect(deadline, session=True)
         while not self._client.world().ready:
             self._daemon.check()
             if time.monotonic() > deadline:
-                raise agmm.DeadlineExceeded(f"agmmd is not ready for jobs: {self._client.world().reason}")
-            time.sleep(_daemon.POLL)
+                raise DeadlineExceeded(f"agmmd is not ready for jobs: {self._client.world().reason}")
+            time.sleep(private_daemon.POLL)
         return self._client

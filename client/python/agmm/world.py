@@ -9,8 +9,9 @@ import weakref
 from collections.abc import Sequence
 from types import TracebackType
 
-import agmm
-from agmm import _daemon
+from . import private_daemon
+from .client import Client
+from .errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unavailable
 
 
 class World:
@@ -29,15 +30,15 @@ class World:
     """
 
     def __init__(self, devices: Sequence[int], *, heap: str | int = "256MiB", threads: int | None = None,
-                 timeout: float = _daemon.START_TIMEOUT) -> None:
-        self._devices = [_daemon.Devices(count, heap, threads) for count in devices]
+                 timeout: float = private_daemon.START_TIMEOUT) -> None:
+        self._devices = [private_daemon.Devices(count, heap, threads) for count in devices]
         if not self._devices:
-            raise agmm.InvalidArgument("a world has at least one daemon; give the devices of each, such as [2, 2]")
-        self.clients: list[agmm.Client] = []
+            raise InvalidArgument("a world has at least one daemon; give the devices of each, such as [2, 2]")
+        self.clients: list[Client] = []
         """A client of each daemon, without a session. It reconnects to a daemon that was killed and started again."""
-        self._daemons: list[_daemon.Daemon | None] = [None] * len(self._devices)
-        self._folder = _daemon.make_folder()
-        self._remove = weakref.finalize(self, _daemon.remove_folder, self._folder, os.getpid())
+        self._daemons: list[private_daemon.Daemon | None] = [None] * len(self._devices)
+        self._folder = private_daemon.make_folder()
+        self._remove = weakref.finalize(self, private_daemon.remove_folder, self._folder, os.getpid())
         self._secret = secrets.token_bytes(32)
         self._ports = [_hold_port() for _ in range(len(self._devices) + 1)]
         try:
@@ -53,9 +54,9 @@ class World:
         """
         self._daemon(index)  # the world is open
         if self.running(index):
-            raise agmm.FailedPrecondition(f"daemon {index} runs already; call kill({index}) first")
+            raise FailedPrecondition(f"daemon {index} runs already; call kill({index}) first")
         self._spawn(index)
-        self._daemon(index).connect(time.monotonic() + _daemon.START_TIMEOUT, session=False).close()
+        self._daemon(index).connect(time.monotonic() + private_daemon.START_TIMEOUT, session=False).close()
 
     def kill(self, index: int) -> None:
         """Kills a daemon (SIGKILL), and returns when it has ended; no effect if it has ended already."""
@@ -80,15 +81,15 @@ class World:
         """The daemon's unix socket, for agmm.connect and for agmmctl --endpoint."""
         return os.path.join(self._folder, f"n{index}.sock")
 
-    def wait_ready(self, timeout: float = _daemon.START_TIMEOUT) -> None:
+    def wait_ready(self, timeout: float = private_daemon.START_TIMEOUT) -> None:
         """Waits until every daemon says that jobs can run. Raises agmm.DeadlineExceeded, with the world's reason, after
         `timeout` seconds; agmm.Unavailable if a daemon has ended."""
         deadline = time.monotonic() + timeout
         for index, client in enumerate(self.clients):
             while (reason := self._reason_not_ready(index, client, deadline)) is not None:
                 if time.monotonic() > deadline:
-                    raise agmm.DeadlineExceeded(f"daemon {index} is not ready after {timeout:g} s: {reason}")
-                time.sleep(_daemon.POLL)
+                    raise DeadlineExceeded(f"daemon {index} is not ready after {timeout:g} s: {reason}")
+                time.sleep(private_daemon.POLL)
 
     def close(self) -> None:
         """Closes the clients and ends all daemons. May be called again."""
@@ -122,20 +123,21 @@ class World:
         self.wait_ready(max(0, deadline - time.monotonic()))
 
     def _spawn(self, index: int) -> None:
-        self._daemons[index] = _daemon.Daemon(
+        self._daemons[index] = private_daemon.Daemon(
             self.endpoint(index), self._config(index), node=f"n{index}", secret=self._secret)
 
-    def _daemon(self, index: int) -> _daemon.Daemon:
+    def _daemon(self, index: int) -> private_daemon.Daemon:
         daemon = self._daemons[index]
         if daemon is None:
-            raise agmm.FailedPrecondition("the world is closed; make another one")
+            raise FailedPrecondition("the world is closed; make another one")
         return daemon
 
-    def _reason_not_ready(self, index: int, client: "agmm.Client", deadline: float) -> str | None:
-        self._daemon(index).check()
+    def _reason_not_ready(self, index: int, client: Client, deadline: float) -> str | None:
+        for i in range(len(self._daemons)):
+            self._daemon(i).check()
         try:
-            info = client.world(timeout=max(_daemon.POLL, deadline - time.monotonic()))
-        except (agmm.Unavailable, agmm.DeadlineExceeded) as error:
+            info = client.world(timeout=max(private_daemon.POLL, deadline - time.monotonic()))
+        except (Unavailable, DeadlineExceeded) as error:
             return str(error)
         return None if info.ready else info.reason
 
@@ -151,7 +153,7 @@ class World:
 
 
 def world(devices: Sequence[int], *, heap: str | int = "256MiB", threads: int | None = None,
-          timeout: float = _daemon.START_TIMEOUT) -> World:
+          timeout: float = private_daemon.START_TIMEOUT) -> World:
     """Starts daemons on this host, one for each entry of `devices`, and returns them once jobs can run. See World."""
     return World(devices, heap=heap, threads=threads, timeout=timeout)
 

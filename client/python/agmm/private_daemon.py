@@ -11,8 +11,9 @@ import time
 import weakref
 from typing import IO
 
-import agmm
-from agmm import programs
+from . import programs
+from .client import Client, connect
+from .errors import DeadlineExceeded, InvalidArgument, Unavailable
 
 START_TIMEOUT = 30.0  # seconds until a daemon answers, also on a busy host
 STOP_TIMEOUT = 5.0  # seconds; agmmd itself limits its stop to 2 s
@@ -54,9 +55,9 @@ class Devices:
             if name == "threads" and value is None:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise agmm.InvalidArgument(f"{name} is {value!r}; give a whole number of at least 1")
+                raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least 1")
         if not isinstance(self.heap, (str, int)):
-            raise agmm.InvalidArgument(f'heap is {self.heap!r}; give bytes, or text such as "256MiB"')
+            raise InvalidArgument(f'heap is {self.heap!r}; give bytes, or text such as "256MiB"')
 
     def config(self, daemons: int) -> str:
         """Returns the text of the entries of `local`; `daemons` of this host share its cores."""
@@ -100,18 +101,18 @@ class Daemon:
         size = os.fstat(self._log.fileno()).st_size - self._log_begin
         return os.pread(self._log.fileno(), size, self._log_begin).decode(errors="replace")
 
-    def connect(self, deadline: float, *, session: bool) -> "agmm.Client":
+    def connect(self, deadline: float, *, session: bool) -> Client:
         """Returns a client once the daemon answers. `deadline`: of time.monotonic(). Raises agmm.Error, with the daemon's
         reason."""
         while True:
             if os.path.exists(self.socket):
                 try:
-                    return agmm.connect(self.socket, session=session)
-                except agmm.Unavailable:
+                    return connect(self.socket, session=session)
+                except Unavailable:
                     pass  # it does not listen yet, or has ended
             self.check()
             if time.monotonic() > deadline:
-                raise agmm.DeadlineExceeded(f"agmmd has not answered in time; its log:\n{self._tail()}")
+                raise DeadlineExceeded(f"agmmd has not answered in time; its log:\n{self._tail()}")
             time.sleep(POLL)
 
     def check(self) -> None:
@@ -120,13 +121,13 @@ class Daemon:
         if code is None:
             return
         if code < 0:
-            raise agmm.Unavailable(f"agmmd was ended by signal {-code}; its log:\n{self._tail()}")
+            raise Unavailable(f"agmmd was ended by signal {-code}; its log:\n{self._tail()}")
         lines = self.log().splitlines()
         reasons = [line for line in lines if " error " in line or line.startswith("agmmd: ")] or lines[-1:]
         reason = _without_place(reasons[-1]) if reasons else "it logged nothing"
         if code == _USAGE_EXIT_CODE:
-            raise agmm.InvalidArgument(reason)
-        raise agmm.Unavailable(f"agmmd has ended (exit code {code}): {reason}")
+            raise InvalidArgument(reason)
+        raise Unavailable(f"agmmd has ended (exit code {code}): {reason}")
 
     def close(self) -> None:
         """Stops the daemon in good order."""
