@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Installs the packages that agmm needs for its build, tests and demo: the distribution's packages
-# (tested on Debian 12), and wheels from PyPI. Needs root or sudo. Exits at once if everything is
-# installed. --bench adds the programs with which tests/bench/run.sh compares agmm.
+# (tested on Debian 12), wheels from PyPI, and a virtual environment of Python for the Python package.
+# Needs root or sudo. Exits at once if everything is installed. --bench adds the programs with which
+# tests/bench/run.sh compares agmm.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
 # clang-16 compiles the tests with the address sanitizer, and the fuzzers; clang 14 has no _Float16.
 # ocl-icd-opencl-dev: the CMake files of libdnnl-dev require it; agmm does not use it.
@@ -12,7 +14,8 @@ packages=(
   libucx-dev libabsl-dev libspdlog-dev libfmt-dev libdnnl-dev ocl-icd-opencl-dev
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang-16 libclang-rt-16-dev libomp-16-dev clang-format-14 python3 python3-numpy python3-pip iproute2 procps systemd binutils patchelf
+  clang-16 libclang-rt-16-dev libomp-16-dev clang-format-14
+  python3 python3-numpy python3-pip python3-dev python3-venv iproute2 procps systemd binutils patchelf
 )
 
 # Debian's UCX 1.13 ends the process when a peer that was cut off comes back
@@ -31,6 +34,8 @@ wheels=(
 )
 # CMakeLists.txt looks in its subfolder libucx, and tests/sm90 in nvidia.
 wheel_folder=/opt/agmm
+# CMakeLists.txt looks here, too (AGMM_PYTHON).
+environment=$wheel_folder/python
 
 if [[ ${1:-} == --bench ]]; then packages+=(openmpi-bin libopenmpi-dev); fi
 
@@ -53,12 +58,16 @@ done
 # The file says what was installed, because pip keeps the records of versions that it replaces.
 wheels_missing=1
 if [[ $(cat "$wheel_folder/wheels.txt" 2>/dev/null) == "${wheels[*]}" ]]; then wheels_missing=; fi
-if ((${#missing[@]} == 0)) && [[ ! $wheels_missing ]]; then exit 0; fi
+environment_missing=1
+if cmp -s deploy/python.txt "$environment/installed.txt" && "$environment/bin/python" -c '' 2>/dev/null; then
+  environment_missing=
+fi
+if ((${#missing[@]} == 0)) && [[ ! $wheels_missing && ! $environment_missing ]]; then exit 0; fi
 
 run=()
 if ((EUID != 0)); then
   command -v sudo >/dev/null ||
-    fail "these are missing and installing them needs root or sudo: ${missing[*]} ${wheels_missing:+${wheels[*]%% *}}"
+    fail "these are missing and installing them needs root or sudo: ${missing[*]} ${wheels_missing:+${wheels[*]%% *}} ${environment_missing:+$environment}"
   run=(sudo)
 fi
 run+=(env DEBIAN_FRONTEND=noninteractive)
@@ -83,4 +92,16 @@ if [[ $wheels_missing ]]; then
     --root-user-action ignore --require-hashes -r "$wanted" --target "$wheel_folder" ||
     fail "pip could not install ${wheels[*]%% *} in $wheel_folder; see its messages above"
   echo "${wheels[*]}" | "${run[@]}" tee "$wheel_folder/wheels.txt" >/dev/null
+fi
+
+# A new list makes a new environment, because pip does not remove what only the old list had.
+if [[ $environment_missing ]]; then
+  echo "installing: deploy/python.txt in $environment"
+  "${run[@]}" /usr/bin/python3 -m venv --clear "$environment" ||
+    fail "cannot create the virtual environment $environment; see the messages above"
+  pip=("${run[@]}" "$environment/bin/python" -m pip -q --disable-pip-version-check)
+  "${pip[@]}" download --no-deps --only-binary :all: --require-hashes -r deploy/python.txt -d "$environment/wheels" &&
+    "${pip[@]}" install --no-deps --no-index --find-links "$environment/wheels" --require-hashes -r deploy/python.txt ||
+    fail "pip could not install deploy/python.txt in $environment; see its messages above"
+  "${run[@]}" cp deploy/python.txt "$environment/installed.txt"
 fi
