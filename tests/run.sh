@@ -53,21 +53,27 @@ check() {
 }
 
 # start_build LABEL FLAGS [CMAKE ARGUMENTS]: starts to build the tests of this label with a
-# sanitizer, with --long all tests, while the tests of the folder before run. Those often wait; the
-# low priority of the build leaves them the processors at all other times.
+# sanitizer, with --long all tests, after the build that was started before. Tests run meanwhile. They
+# often wait; the low priority of the build leaves them the processors at all other times.
+declare -A building=()
+last_build=
 start_build() {
   local target=$1_tests model=(-DAGMM_BUILT_MODEL="$PWD/build-test/lib/model")
   if [[ $long ]]; then target=all model=(-DAGMM_BUILT_MODEL=); fi
   configure "build-$1" -DAGMM_SANITIZE="$2" "${model[@]}" "${@:3}"
-  nice -n 19 ninja -C "build-$1" "$target" >"build-$1/build.log" 2>&1 &
-  building=$!
+  {
+    if [[ $last_build ]]; then tail --pid="$last_build" -f /dev/null; fi
+    exec nice -n 19 ninja -C "build-$1" "$target"
+  } >"build-$1/build.log" 2>&1 &
+  last_build=$!
+  building[$1]=$!
 }
 
 # finish_build LABEL: waits for the end of this build.
 finish_build() {
   local built=1
-  wait "$building" || built=
-  building=
+  wait "${building[$1]}" || built=
+  unset "building[$1]"
   if [[ ! $built ]]; then
     tail -n 50 "build-$1/build.log" >&2
     echo "run.sh: building failed; all of its output is in build-$1/build.log" >&2
@@ -81,13 +87,12 @@ cmake --build build-test
 if (($# > 0)); then
   exec ctest --test-dir build-test --output-on-failure --no-tests=error --parallel 2 "$@"
 fi
-building=
-trap 'if [[ $building ]]; then kill "$building" 2>/dev/null || true; fi' EXIT
+trap 'kill "${building[@]}" 2>/dev/null || true' EXIT
 start_build thread thread
-check build-test 3
-finish_build thread
 # clang compiles this in half of gcc's time, and warns and checks in other ways.
 start_build address address,undefined -DCMAKE_C_COMPILER=clang-16 -DCMAKE_CXX_COMPILER=clang++-16
+check build-test 3
+finish_build thread
 check build-thread 3 thread
 finish_build address
 check build-address 4 address  # no build runs beside them
