@@ -121,7 +121,9 @@ class Wheel(unittest.TestCase):
         # The mounts end with the process.
         script = "".join(f"mount --rbind '{source}' '{root / place}'\n" for source, place in mounts.items())
         script += f"exec env -i PYTHONPATH=/site {shutil.which('chroot')} '{root}' {python} -c \"$0\""
-        self.assertEqual(run("unshare", "--mount", "sh", "-euc", script, PRODUCT), "C is right\n")
+        plan = "import agmm.programs, subprocess\n" \
+            "subprocess.run([agmm.programs.find('agmmctl'), 'plan', '--shape', 'M=64,N=64,K=64', '--mesh', 'x=4'], check=True)\n"
+        self.assertRegex(run("unshare", "--mount", "sh", "-euc", script, PRODUCT + plan), "C is right\n(.*\n)*.*verified")
 
     def test_a_build_from_source_uses_an_installed_agmm(self):
         build = (sys.executable, *PIP_INSTALL, "--no-build-isolation", "--no-deps", "--target", self.folder / "built", ROOT / "client/python")
