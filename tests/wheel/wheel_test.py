@@ -59,10 +59,11 @@ class Wheel(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         (cls.wheel,) = OPTIONS.dist.glob("*.whl")
         cls.environment = cls.folder / "environment"
-        cls.begin_s = time.monotonic()
+        begin_s = time.monotonic()
         run(sys.executable, "-m", "venv", cls.environment)
         cls.python = cls.environment / "bin/python"
         run(cls.python, *PIP_INSTALL, "--find-links", OPTIONS.wheels, cls.wheel)
+        cls.install_s = time.monotonic() - begin_s
         (cls.packages,) = cls.environment.glob("lib/python3*/site-packages")
 
     def elf_files(self):
@@ -71,8 +72,10 @@ class Wheel(unittest.TestCase):
         return [path for path in files if path.read_bytes()[:4] == b"\x7fELF"]
 
     def test_a_product_is_right(self):
+        begin_s = time.monotonic()
         self.assertEqual(run(self.python, "-c", PRODUCT, cwd=self.folder), "C is right\n")
-        print(f"from an empty environment to a checked product: {time.monotonic() - self.begin_s:.1f} s")
+        taken_s = self.install_s + time.monotonic() - begin_s
+        print(f"from an empty environment to a checked product: {taken_s:.1f} s")
 
     def test_the_programs_are_commands(self):
         for program in ("agmmd", "agmmctl"):
@@ -123,7 +126,9 @@ class Wheel(unittest.TestCase):
         script += f"exec env -i PYTHONPATH=/site {shutil.which('chroot')} '{root}' {python} -c \"$0\""
         plan = "import agmm.programs, subprocess\n" \
             "subprocess.run([agmm.programs.find('agmmctl'), 'plan', '--shape', 'M=64,N=64,K=64', '--mesh', 'x=4'], check=True)\n"
-        self.assertRegex(run("unshare", "--mount", "sh", "-euc", script, PRODUCT + plan), "C is right\n(.*\n)*.*verified")
+        output = run("unshare", "--mount", "sh", "-euc", script, PRODUCT + plan)
+        self.assertIn("C is right", output)
+        self.assertIn("verified", output)
 
     def test_a_build_from_source_uses_an_installed_agmm(self):
         build = (sys.executable, *PIP_INSTALL, "--no-build-isolation", "--no-deps", "--target", self.folder / "built", ROOT / "client/python")
