@@ -2,8 +2,8 @@
 # usage: deploy/wheel.sh BUILD FOLDER
 #
 # Builds a wheel of the Python package with agmmd, agmmctl, libagmm and the shared libraries that they
-# need, except those that every Linux of its age has (manylinux), and writes it into the folder. The
-# wheel works in any place. cuBLASLt and the CUDA driver are not included; GPU machines have them.
+# need, except the C and C++ libraries of the distribution (manylinux), and writes it into the folder.
+# The wheel works in any place. cuBLASLt and the CUDA driver are not included; GPU machines have them.
 #
 # For a release, BUILD is a Release build without tests and failpoints, as deploy/demo.sh makes it in
 # build/. The same files give the same wheel. Works in BUILD/wheel, so run one at a time.
@@ -47,7 +47,7 @@ export SOURCE_DATE_EPOCH
 quiet install cmake --install "$build" --prefix "$prefix" --strip
 # UCX is a file of its own, which --strip leaves alone.
 find "$prefix" -name 'lib*.so.*' -type f -exec strip --strip-unneeded {} +
-# Where the programs find UCX in the prefix; auditwheel adds where it is in the wheel.
+# The programs look for UCX in the prefix; auditwheel lets them look in the wheel.
 patchelf --remove-rpath "$prefix"/bin/agmm*
 libraries=$(dirname "$(find "$prefix" -name libagmm.so)")
 if command -v ccache >/dev/null; then export CMAKE_CXX_COMPILER_LAUNCHER=ccache; fi

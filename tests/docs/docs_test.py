@@ -1,10 +1,12 @@
 """Runs what the documents tell people to type, and compiles the C++ they show.
 
-    docs_test.py BIN_FOLDER
+    docs_test.py BIN_FOLDER [WHEEL_FOLDER PIP_FOLDER]
 
 The ```sh blocks of README.md, CONTRIBUTING.md and docs/*.md run in one shell for each document, in a network and mount
-namespace of its own and in a folder that looks like the repository. Commands that are too long for a test, or that
-another test runs, are named in ELSEWHERE.
+namespace of its own and in a folder that looks like the repository. The ```python blocks of a document run after them,
+in one process, and in a virtual environment that contains only what the document has installed with pip: the wheel from
+WHEEL_FOLDER, which is called dist there, and its dependencies from PIP_FOLDER. Without these two arguments, neither pip nor
+Python runs. Commands that are too long for a test, or that another test runs, are named in ELSEWHERE.
 """
 
 import os
@@ -20,6 +22,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DEADLINE_S = 120
+PYTHON_SCRIPT = "blocks.py"
 
 # Command -> what runs it: a file of the repository that contains the given words, or "by hand".
 ELSEWHERE = {
@@ -32,6 +35,7 @@ ELSEWHERE = {
     'cmake --install build --prefix "$PREFIX"': ("tests/e2e/cli/installed_test.cc", "--install"),
     'cmake -S client/examples -B "$EXAMPLES" -DCMAKE_PREFIX_PATH="$PREFIX"': ("tests/e2e/cli/installed_test.cc", "CMAKE_PREFIX_PATH"),
     'cmake --build "$EXAMPLES"': ("tests/e2e/cli/installed_test.cc", "--build"),
+    "deploy/wheel.sh build dist": ("tests/wheel/CMakeLists.txt", "deploy/wheel.sh"),
     "tests/bench/run.sh --quick": ("by hand", "root, minutes, and a quiet machine"),
 }
 
@@ -50,6 +54,10 @@ def script_of(document):
     lines = []
     for block in blocks(document.read_text(), "sh"):
         lines += [line for line in map(without_comment, block.splitlines()) if line not in ELSEWHERE]
+    if WHEELS is None:
+        lines = [line for line in lines if not line.startswith("pip ")]
+    elif blocks(document.read_text(), "python"):
+        lines.append(f"python {PYTHON_SCRIPT}")
     return "\n".join(lines).strip()
 
 
@@ -61,7 +69,19 @@ class Documents(unittest.TestCase):
             if not entry.name.startswith((".", "build")):
                 (self.folder / entry.name).symlink_to(entry)
 
-    def run_script(self, script):
+    def environment_of_python(self, document):
+        """Prepares the run of a document's pip and Python, and returns the environment variables for them."""
+        (self.folder / "dist").symlink_to(WHEELS[0])
+        (self.folder / PYTHON_SCRIPT).write_text("\n".join(blocks(document.read_text(), "python")))
+        subprocess.run(["/usr/bin/python3", "-m", "venv", self.folder / "venv"], check=True, stdin=subprocess.DEVNULL)
+        return {
+            "PATH": f"{BIN}:{self.folder}/venv/bin:{os.environ['PATH']}",
+            "PIP_NO_INDEX": "1",
+            "PIP_FIND_LINKS": str(WHEELS[1]),
+            "PIP_DISABLE_PIP_VERSION_CHECK": "1",
+        }
+
+    def run_script(self, script, environment):
         (self.folder / "script").write_text(script + "\n")
         inside = "mount -t tmpfs none /run && ip link set lo up && exec bash -euo pipefail script"
         environment = {
@@ -70,6 +90,7 @@ class Documents(unittest.TestCase):
             "AGMM_BIN": str(BIN),
             "TMPDIR": str(self.folder),
             "LC_ALL": "C.UTF-8",
+            **environment,
         }
         process = subprocess.Popen(
             ["unshare", "-r", "-n", "-m", "--pid", "--fork", "--kill-child", "sh", "-c", inside],
@@ -132,7 +153,8 @@ def add_test(document):
     def test(self):
         script = script_of(document)
         if script:
-            self.run_script(script)
+            uses_python = WHEELS is not None and blocks(document.read_text(), "python")
+            self.run_script(script, self.environment_of_python(document) if uses_python else {})
 
     name = re.sub(r"\W", "_", document.stem.lower())
     setattr(Documents, f"test_commands_of_{name}", test)
@@ -143,4 +165,7 @@ for each in DOCUMENTS:
 
 if __name__ == "__main__":
     BIN = pathlib.Path(sys.argv.pop(1)).resolve()
+    WHEELS = None
+    if len(sys.argv) > 2:
+        WHEELS = [pathlib.Path(sys.argv.pop(1)).resolve() for _ in range(2)]
     unittest.main()
