@@ -137,7 +137,12 @@ class Wheel(unittest.TestCase):
         with self.assertRaisesRegex(AssertionError, "no agmm .* is installed here"):
             run(*build, env=environment)
         run(*build, env={**environment, "CMAKE_PREFIX_PATH": str(OPTIONS.prefix)})
-        installed = {**environment, "PYTHONPATH": str(self.folder / "built"), "PATH": f"{OPTIONS.prefix}/bin:{environment['PATH']}"}
+        scripts = self.folder / "built/bin"
+        installed = {**environment, "PYTHONPATH": str(self.folder / "built"), "PATH": f"{scripts}:{environment['PATH']}"}
+        with self.assertRaisesRegex(AssertionError, "agmmctl: agmmctl is neither in .* nor on PATH"):
+            run("agmmctl", "--version", env=installed)
+        installed["PATH"] += f":{OPTIONS.prefix}/bin"
+        self.assertRegex(run("agmmctl", "--version", env=installed), rf"^agmmctl {OPTIONS.version}\b")
         self.assertEqual(run(self.python, "-c", PRODUCT, env=installed, cwd=self.folder), "C is right\n")
 
 
