@@ -96,10 +96,9 @@ class Wheel(unittest.TestCase):
     def test_libraries_come_from_the_wheel_or_the_system(self):
         files = self.elf_files()
         self.assertGreater(len(files), 20)
-        for file in files:
-            for name, place in re.findall(r"^\s*(\S+) => (.*?)(?: \(0x\w+\))?$", run("ldd", file), re.MULTILINE):
-                if not pathlib.Path(place).resolve().is_relative_to(self.packages.resolve()):
-                    self.assertRegex(name, SYSTEM, f"{file.name} finds {name} at {place}")
+        for name, place in set(re.findall(r"^\s*(\S+) => (.*?)(?: \(0x\w+\))?$", run("ldd", *files), re.MULTILINE)):
+            if not pathlib.Path(place).resolve().is_relative_to(self.packages.resolve()):
+                self.assertRegex(name, SYSTEM, f"is at {place}")
 
     def test_files_name_no_folder_of_the_build(self):
         for file in self.elf_files():
@@ -116,11 +115,10 @@ class Wheel(unittest.TestCase):
                   self.packages: "site"}
         for place in (*mounts.values(), "tmp"):
             (root / place).mkdir(parents=True)
-        listed = "".join(run("ldd", file) for file in (python, *self.elf_files()))
-        for file in {python, *re.findall(r"(/\S+) \(0x", listed)}:
-            if not pathlib.Path(file).resolve().is_relative_to(self.packages.resolve()):
-                (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(file, root / file[1:])
+        of_python, of_wheel = (re.findall(r"(/\S+) \(0x", run("ldd", *files)) for files in ([python], self.elf_files()))
+        for file in {python, *of_python, *(file for file in of_wheel if SYSTEM.match(pathlib.Path(file).name))}:
+            (root / file[1:]).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(file, root / file[1:])
         # The mounts end with the process.
         script = "".join(f"mount --rbind '{source}' '{root / place}'\n" for source, place in mounts.items())
         script += f"exec env -i PYTHONPATH=/site {shutil.which('chroot')} '{root}' {python} -c \"$0\""
