@@ -7,7 +7,7 @@ from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceed
 from .job import Job
 from .job_info import JobEvent, JobFigures, JobInfo, JobState, Moved
 from .local import local
-from .mapping import Mapping
+from .mapping import MappedArray, Mapping, Shard
 from .requests import JobOptions
 from .shared import matmul
 from .tensor import Tensor
@@ -16,7 +16,8 @@ from .world_info import WorldDevice, WorldInfo
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",
-    "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "Mapping", "Moved",
-    "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Tensor", "Unauthenticated", "Unavailable",
-    "Unimplemented", "Unknown", "World", "WorldDevice", "WorldInfo", "connect", "local", "matmul", "world",
+    "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "MappedArray",
+    "Mapping", "Moved", "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Shard", "Tensor",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "World", "WorldDevice", "WorldInfo", "connect",
+    "local", "matmul", "world",
 ]

@@ -12,6 +12,7 @@ from . import _agmm, arrays, errors
 from .dtypes import dtype_of, number_of
 from .job import Job
 from .job_info import JobInfo, job_info
+from .mapping import Mapping
 from .product import product
 from .requests import job_request, name_of_tensor
 from .tensor import Tensor
@@ -142,6 +143,15 @@ class Client:
         if (now.shape, now.dtype) != (found.shape, found.dtype):
             raise errors.FailedPrecondition(f"tensor {name!r} is now another one, {now!r}; get it by its name again")
         return array if out is None else out
+
+    def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
+        """Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
+
+        A writable mapping starts with the old contents, if any. Errors: NotFound; FailedPrecondition over TCP, for shards on
+        other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
+        Unavailable.
+        """
+        return Mapping(self, self._client.map(name_of_tensor(tensor), writable, to_ms(timeout)), writable)
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
         """Returns all tensors of the world."""

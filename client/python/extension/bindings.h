@@ -8,5 +8,6 @@ namespace agmm::python {
 void BindRequests(nanobind::module_& module);
 void BindClient(nanobind::module_& module);
 void BindJob(nanobind::module_& module);
+void BindMapping(nanobind::module_& module);
 
 }  // namespace agmm::python

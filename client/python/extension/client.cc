@@ -12,6 +12,7 @@
 #include "extension/callback.h"
 #include "extension/connected.h"
 #include "extension/fields.h"
+#include "extension/mapped.h"
 #include "extension/outcome.h"
 #include "extension/raise.h"
 #include "extension/transfers.h"
@@ -48,6 +49,13 @@ nb::object Create(const Connected& self, std::string name, const TensorSpec& spe
                   int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, spec, timeout_ms] {
     return client->Create(name, spec, Milliseconds(timeout_ms));
+  })));
+}
+
+// Returns an object that Python owns.
+Mapped* Map(const Connected& self, std::string name, bool writable, int64_t timeout_ms) {
+  return new Mapped(ValueOf(CallAndWait([client = self.client(), name, writable, timeout_ms] {
+    return client->Map(name, writable, Milliseconds(timeout_ms));
   })));
 }
 
@@ -128,6 +136,7 @@ void BindClient(nb::module_& module) {
       .def("fill", &Fill, nb::arg("name"), nb::arg("spec"), nb::arg("kind"), nb::arg("seed"),
            nb::arg("value"), nb::arg("timeout_ms"))
       .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"))
+      .def("map", &Map, nb::arg("name"), nb::arg("writable"), nb::arg("timeout_ms"))
       .def("list", &List, nb::arg("timeout_ms"))
       .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"))
       .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"))

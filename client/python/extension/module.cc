@@ -10,5 +10,6 @@ NB_MODULE(_agmm, module) {
   agmm::python::BindRequests(module);
   agmm::python::BindClient(module);
   agmm::python::BindJob(module);
+  agmm::python::BindMapping(module);
   agmm::python::RegisterEnd(module);
 }

@@ -19,7 +19,8 @@ namespace {
 // PyBUF_READ and PyBUF_WRITE, which the stable ABI of Python 3.10 has, but its headers do not.
 constexpr int kToRead = 0x100, kToWrite = 0x200;
 
-using Move = std::function<Result<TensorInfo>(Client& client, const TransferOptions& options)>;
+// Starts the transfer.
+using Start = std::function<std::future<Result<TensorInfo>>(TransferOptions options)>;
 
 Status Stopped() { return Status(StatusCode::kCancelled, "the transfer was interrupted"); }
 
@@ -32,7 +33,6 @@ class Transfer {
 
   // Fills or reads the `size` bytes at `memory`.
   Status MoveBlock(int64_t offset_bytes, std::byte* memory, int64_t size, int flags) const {
-    if (stop_.stop_requested()) return Stopped();
     const bool moved = callbacks_->Run([&](nb::handle callables) {
       const nb::object view =
           nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(memory), size, flags));
@@ -43,8 +43,8 @@ class Transfer {
     return moved ? Status() : Stopped();
   }
 
-  nb::object Run(const std::shared_ptr<Client>& client, Move move, int64_t timeout_ms) {
-    TransferOptions options{.timeout = Milliseconds(timeout_ms)};
+  nb::object Run(int64_t timeout_ms, const Start& start) {
+    TransferOptions options{.timeout = Milliseconds(timeout_ms), .stop = stop_.get_token()};
     if (has_progress_) {
       options.progress = [callbacks = callbacks_, stop = stop_](int64_t moved,
                                                                 int64_t total) mutable {
@@ -52,11 +52,10 @@ class Transfer {
         if (!callbacks->Run(tell)) stop.request_stop();
       };
     }
-    auto promise = std::make_shared<std::promise<Result<TensorInfo>>>();
-    std::future<Result<TensorInfo>> future = promise->get_future();
-    RaiseUnlessOk(Detach([promise, client, move = std::move(move), options = std::move(options)] {
-      promise->set_value(move(*client, options));
-    }));
+    std::future<Result<TensorInfo>> future = [&] {
+      const ReleasedGil released;
+      return start(std::move(options));
+    }();
     const Result<TensorInfo> moved = Await(std::move(future), [this](auto& ended) {
       stop_.request_stop();
       ended.wait();  // the memory must stay until then
@@ -75,18 +74,19 @@ class Transfer {
 
 nb::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
                uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
-  const auto move = [&](Client& client, const TransferOptions& options) {
-    return client.Put(name, spec, reinterpret_cast<const void*>(pointer), size_bytes, options);
-  };
-  return Transfer(nb::none(), std::move(progress)).Run(self.client(), move, timeout_ms);
+  Transfer transfer(nb::none(), std::move(progress));
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return client->PutAsync(name, spec, reinterpret_cast<const void*>(pointer), size_bytes,
+                            std::move(options));
+  });
 }
 
 nb::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
                int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
-  const auto move = [&](Client& client, const TransferOptions& options) {
-    return client.Get(name, reinterpret_cast<void*>(pointer), size_bytes, options);
-  };
-  return Transfer(nb::none(), std::move(progress)).Run(self.client(), move, timeout_ms);
+  Transfer transfer(nb::none(), std::move(progress));
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return client->GetAsync(name, reinterpret_cast<void*>(pointer), size_bytes, std::move(options));
+  });
 }
 
 nb::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
@@ -95,10 +95,9 @@ nb::object PutBlocks(const Connected& self, const std::string& name, const Tenso
   const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
     return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
   };
-  const auto move = [&](Client& client, const TransferOptions& options) {
-    return client.Put(name, spec, reader, options);
-  };
-  return transfer.Run(self.client(), move, timeout_ms);
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return client->PutAsync(name, spec, reader, std::move(options));
+  });
 }
 
 nb::object GetBlocks(const Connected& self, const std::string& name, nb::object block,
@@ -107,10 +106,9 @@ nb::object GetBlocks(const Connected& self, const std::string& name, nb::object 
   const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
     return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);
   };
-  const auto move = [&](Client& client, const TransferOptions& options) {
-    return client.Get(name, writer, options);
-  };
-  return transfer.Run(self.client(), move, timeout_ms);
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return client->GetAsync(name, writer, std::move(options));
+  });
 }
 
 }  // namespace agmm::python

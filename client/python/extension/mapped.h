@@ -1,0 +1,33 @@
+// A mapping as Python holds it.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+
+#include "agmm/agmm.h"
+
+namespace agmm::python {
+
+// The memory stays until this object is destroyed: as zeros after the mapping's end. Its functions
+// require the GIL.
+class Mapped {
+ public:
+  explicit Mapped(Mapping mapping);
+  ~Mapped();
+  Mapped(const Mapped&) = delete;
+
+  nanobind::object tensor() const;
+  // A list of (rank, row_begin, row_end, col_begin, col_end, pitch_bytes, address).
+  nanobind::object shards() const;
+  bool detached() const;
+  void Detach();
+  // Returns the tensor with its new contents.
+  nanobind::object Commit(int64_t timeout_ms);
+
+ private:
+  std::shared_ptr<Mapping> mapping_;
+};
+
+}  // namespace agmm::python

@@ -1,0 +1,57 @@
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <utility>
+
+#include "agmm/agmm.h"
+#include "extension/await.h"
+#include "extension/bindings.h"
+#include "extension/fields.h"
+#include "extension/mapped.h"
+#include "extension/raise.h"
+
+namespace nb = nanobind;
+
+namespace agmm::python {
+
+Mapped::Mapped(Mapping mapping) : mapping_(std::make_shared<Mapping>(std::move(mapping))) {}
+
+Mapped::~Mapped() {
+  const ReleasedGil released;
+  mapping_.reset();
+}
+
+nb::object Mapped::tensor() const { return FieldsOf(mapping_->tensor()); }
+
+nb::object Mapped::shards() const {
+  nb::list list;
+  for (const Mapping::Shard& shard : mapping_->shards()) {
+    list.append(nb::make_tuple(shard.rank, shard.row_begin, shard.row_end, shard.col_begin,
+                               shard.col_end, shard.pitch_bytes,
+                               reinterpret_cast<uintptr_t>(shard.data)));
+  }
+  return list;
+}
+
+bool Mapped::detached() const { return mapping_->detached(); }
+
+void Mapped::Detach() {
+  const ReleasedGil released;
+  mapping_->Detach();
+}
+
+nb::object Mapped::Commit(int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait(
+      [mapping = mapping_, timeout_ms] { return mapping->Commit(Milliseconds(timeout_ms)); })));
+}
+
+void BindMapping(nb::module_& module) {
+  nb::class_<Mapped>(module, "Mapping")
+      .def_prop_ro("tensor", &Mapped::tensor)
+      .def_prop_ro("shards", &Mapped::shards)
+      .def_prop_ro("detached", &Mapped::detached)
+      .def("detach", &Mapped::Detach)
+      .def("commit", &Mapped::Commit, nb::arg("timeout_ms"));
+}
+
+}  // namespace agmm::python

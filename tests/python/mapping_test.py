@@ -1,0 +1,173 @@
+"""Mappings: arrays over a tensor's own memory, and their end."""
+
+import copy
+import gc
+import pickle
+import tracemalloc
+
+import agmm
+import ml_dtypes
+import numpy as np
+import pytest
+
+
+def put(client, name="A", dtype="f32", sharding="[M_x, K]"):
+    array = np.arange(24, dtype=np.float32).reshape(4, 6)
+    client.put(name, array, sharding, dtype=dtype)
+    return array.astype({"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}[dtype])
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_shards_show_the_parts_of_the_tensor(client, dtype):
+    array = put(client, dtype=dtype)
+    with client.map("A") as mapping:
+        assert [(shard.rank, shard.rows, shard.cols) for shard in mapping.shards] == [
+            (0, slice(0, 2), slice(0, 6)), (1, slice(2, 4), slice(0, 6))]
+        for shard in mapping.shards:
+            assert shard.array.dtype == array.dtype and not shard.array.flags.writeable
+            np.testing.assert_array_equal(shard.array, array[shard.rows, shard.cols])
+        with pytest.raises(agmm.FailedPrecondition, match=r"split into shards \(\[M_x, K\]\); use `shards`"):
+            mapping.array
+    assert mapping.detached
+
+
+def test_a_shard_that_is_the_whole_tensor_is_the_array(client):
+    array = put(client, sharding="[M, K]")
+    with client.map("A") as mapping:
+        np.testing.assert_array_equal(mapping.array, array)
+
+
+def test_writes_become_the_contents_by_a_commit(client):
+    array = put(client)
+    with client.map("A", writable=True) as mapping:
+        for shard in mapping.shards:
+            mapped = shard.array
+            mapped[:] = array[shard.rows, shard.cols] * 2
+            mapped += 1
+        version = mapping.tensor.version
+        assert mapping.commit().version > version
+        assert mapping.detached
+    np.testing.assert_array_equal(client.get("A"), array * 2 + 1)
+
+
+def test_a_writable_mapping_without_a_commit_leaves_no_contents(client):
+    put(client)
+    with client.map("A", writable=True):
+        pass
+    assert not client.tensor("A").has_contents
+    with pytest.raises(agmm.FailedPrecondition):
+        client.get("A")
+
+
+def test_a_read_only_array_cannot_be_written(client):
+    put(client)
+    with client.map("A") as mapping:
+        with pytest.raises(ValueError, match="read-only"):
+            mapping.shards[0].array[0, 0] = 1
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            mapping.shards[0].array.flags.writeable = True
+        with pytest.raises(agmm.FailedPrecondition):
+            mapping.commit()
+
+
+USES = {
+    "an element": lambda array: array[0, 0],
+    "a write": lambda array: array.__setitem__((0, 0), 1),
+    "a row": lambda array: array[0],
+    "a sum": lambda array: array.sum(),
+    "an attribute": lambda array: array.shape,
+    "arithmetic": lambda array: array + 1,
+    "arithmetic on the right": lambda array: np.ones((2, 6), np.float32) + array,
+    "arithmetic in place": lambda array: array.__iadd__(1),
+    "a product": lambda array: array @ np.ones((6, 1), np.float32),
+    "out=": lambda array: np.add(1, 1, out=array),
+    "a function of NumPy": lambda array: np.concatenate([array, array]),
+    "np.sum": np.sum,
+    "a copy": lambda array: array.copy(),
+    "copy.copy": copy.copy,
+    "copy.deepcopy": copy.deepcopy,
+    "pickle": pickle.dumps,
+    "str": str,
+    "repr": repr,
+    "list": list,
+    "len": len,
+    "in": lambda array: 1 in array,
+    "bool": lambda array: bool(array[:1, :1]),
+    "tolist": lambda array: array.tolist(),
+    "tobytes": lambda array: array.tobytes(),
+    "a transposition": lambda array: array.T,
+    "DLPack": np.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("end", ["close", "commit", "client"])
+def test_a_use_after_the_end_is_an_error(client, use, end):
+    put(client)
+    mapping = client.map("A", writable=True)
+    array = mapping.shards[0].array
+    view = array[:, :]
+    assert type(view) is type(array)
+    USES[use](array)
+    {"close": mapping.close, "commit": mapping.commit, "client": client.close}[end]()
+    for used in (array, view):
+        with pytest.raises(agmm.FailedPrecondition, match="mapping of tensor 'A' has ended; map it again"):
+            USES[use](used)
+
+
+def test_copies_and_results_outlive_the_mapping(client):
+    array = put(client)
+    with client.map("A") as mapping:
+        mapped = mapping.shards[0].array
+        kept = [mapped.copy(), mapped + 0, mapped.astype(np.float64), np.concatenate([mapped]), copy.deepcopy(mapped)]
+    for each in kept:
+        np.testing.assert_array_equal(each, array[:2])
+
+
+def test_memory_that_escaped_reads_as_zeros_after_the_end(client):
+    put(client)
+    with client.map("A") as mapping:
+        escaped = np.asarray(mapping.shards[1].array)
+        assert escaped.any() and type(escaped) is np.ndarray
+    del mapping
+    gc.collect()
+    assert not escaped.any()
+
+
+def test_the_memory_goes_with_the_last_array(client):
+    def mapped_bytes():
+        with open("/proc/self/smaps") as maps:
+            return sum(line.startswith(("Size:",)) for line in maps)
+
+    put(client)
+    with client.map("A") as mapping:
+        array = mapping.shards[0].array[0]
+    before = mapped_bytes()
+    del mapping, array
+    gc.collect()
+    assert mapped_bytes() < before
+
+
+def test_a_mapping_is_read_without_a_copy(client):
+    client.fill("A", (2048, 1024), "[M, K]")
+    with client.map("A") as mapping:
+        tracemalloc.start()
+        try:
+            mapping.array.sum()
+            mapping.array[::2].T.max()
+            client.put("B", mapping.array, "[M, K]")
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+    assert peak_bytes < 2048 * 1024 * 4 / 8
+    np.testing.assert_array_equal(client.get("B"), client.get("A"))
+
+
+def test_errors_of_a_mapping(client):
+    with pytest.raises(agmm.NotFound):
+        client.map("absent")
+    tensor = client.create("A", (4, 6), "[M_x, K]")
+    with pytest.raises(agmm.FailedPrecondition):
+        tensor.map()
+    with tensor.map(writable=True) as mapping:
+        assert repr(mapping).startswith("Mapping(Tensor('A'")
