@@ -1,9 +1,12 @@
 """A daemon for the tests of the package's core."""
 
 import os
+import time
 
 import agmm
 import pytest
+
+PATIENCE_S = 60
 
 
 @pytest.fixture(scope="session")
@@ -21,6 +24,16 @@ def daemon():
 
 @pytest.fixture
 def client(daemon):
-    """A client with a session, so that each test begins without tensors."""
+    """A client with a session of its own. Its tensors are gone before the next test begins."""
     with agmm.connect(daemon.endpoint, session=True) as client:
         yield client
+    with agmm.connect(daemon.endpoint) as observer:
+        wait_until(lambda: not observer.tensors())
+
+
+def wait_until(holds):
+    """Waits until `holds()` is true."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
