@@ -442,10 +442,10 @@ class Client {
   // Submits and waits in one call; `timeout` is that of a Wait. Made for many small jobs, because
   // runs that start at about the same time share messages. Runs are admitted in order, when the
   // queue has room for jobs of this owner. Wait for the end of a run before other calls use its
-  // tensors. `on_end` follows the rules for callbacks in JobHandle. To watch or cancel a job, use
-  // Submit.
+  // tensors. `on_end` follows the rules for callbacks in JobHandle. A stop request cancels the job,
+  // after which the run ends. To watch a job, use Submit.
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
-           Milliseconds timeout = {});
+           Milliseconds timeout = {}, std::stop_token stop = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
   // Returns a job of any client. Errors: NOT_FOUND.
   Result<JobHandle> FindJob(uint64_t id, Milliseconds timeout = {});

@@ -186,11 +186,11 @@ Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) 
 }
 
 void Client::Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
-                 Milliseconds timeout) {
+                 Milliseconds timeout, std::stop_token stop) {
   if (!on_end) on_end = [](const Result<JobInfo>&) {};
   const ClientState::Use client = state_->Begin();
   if (client == nullptr) return on_end(Refusal());
-  client->Run(request, timeout, [client, on_end](const absl::StatusOr<v1::Job>& job) {
+  client->Run(request, timeout, stop, [client, on_end](const absl::StatusOr<v1::Job>& job) {
     client->loop()->Post([client, on_end, outcome = JobResult(job)] { on_end(outcome); });
   });
 }
@@ -204,7 +204,7 @@ Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
   auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
-  client->Run(request, timeout, [client, ended](const absl::StatusOr<v1::Job>& job) {
+  client->Run(request, timeout, {}, [client, ended](const absl::StatusOr<v1::Job>& job) {
     ended->set_value(JobResult(job));
   });
   return ended->get_future().get();

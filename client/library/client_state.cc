@@ -51,7 +51,8 @@ ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(st
   StartGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace("the client's callbacks");
-  runs_.emplace(&*connection_, &*loop_);
+  runs_.emplace(&*connection_, &*loop_,
+                [this](const v1::SubmitJobRequest& request) { CancelRun(request); });
 }
 
 absl::Status ClientState::Open() {
@@ -172,11 +173,25 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   return request;
 }
 
-void ClientState::Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end) {
+void ClientState::Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
+                      Runs::OnEnd on_end) {
   auto request = RequestFor(given, CallTimeout({}));
   const absl::Status status = request.ok() ? CheckReadable(*request) : request.status();
   if (!status.ok()) return on_end(status);
-  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), std::move(on_end));
+  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), stop,
+             std::move(on_end));
+}
+
+void ClientState::CancelRun(const v1::SubmitJobRequest& request) {
+  const Use use = Begin();
+  if (use == nullptr) return;
+  const auto cancel = [this, use, request] {
+    // Finds the job by its request id, or submits it before the run does.
+    const auto job = connection_->SubmitJob(request, CallTimeout({}));
+    if (job.ok()) connection_->CancelJob(IdOf(*job), CallTimeout({})).IgnoreError();
+  };
+  // Without a thread, the job continues to its timeout.
+  background_.Start("cancels a job", cancel).IgnoreError();
 }
 
 std::future<Result<TensorInfo>> ClientState::Start(absl::string_view purpose,

@@ -67,8 +67,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout);
   // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
-  // Calls `on_end`, which holds a Use, once and on any thread.
-  void Run(const JobRequest& given, Milliseconds timeout, Runs::OnEnd on_end);
+  // Calls `on_end`, which holds a Use, once and on any thread. A stop request cancels the job.
+  void Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
+           Runs::OnEnd on_end);
   // Runs `call` on a thread of its own; Close waits for it. `purpose` names the thread in errors.
   std::future<Result<TensorInfo>> Start(absl::string_view purpose,
                                         std::function<Result<TensorInfo>()> call);
@@ -76,6 +77,8 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
                                   absl::Duration timeout, const std::stop_token& stop);
+  // Cancels the job of a run, on a thread of its own.
+  void CancelRun(const v1::SubmitJobRequest& request);
   absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
 
   const ClientOptions options_;

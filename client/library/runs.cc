@@ -27,9 +27,11 @@ absl::StatusOr<v1::Job> JobOf(v1::JobOutcome* outcome) {
 
 }  // namespace
 
-Runs::Runs(Connection* connection, Loop* loop)
+Runs::Runs(Connection* connection, Loop* loop,
+           std::function<void(const v1::SubmitJobRequest&)> cancel)
     : connection_(connection),
       loop_(loop),
+      cancel_(std::move(cancel)),
       prefix_(RandomHex(kIdBytes)),
       retry_(connection, Deadline::Infinite()) {}
 
@@ -38,12 +40,19 @@ Runs::~Runs() {
   closed_.wait(lock, [this] { return !call_.has_value(); });
 }
 
-void Runs::Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end) {
+void Runs::Run(v1::SubmitJobRequest request, Deadline deadline, const std::stop_token& stop,
+               OnEnd on_end) {
   std::lock_guard lock(mutex_);
   const std::string id = absl::StrFormat("%s-%016x", prefix_, ++count_);
   request.set_request_id(id);
   const Loop::Timer timer = loop_->PostAfter(deadline.Left(), [this, id] { EndLate(id); });
-  pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end)});
+  Pending& run =
+      pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end)}).first->second;
+  if (stop.stop_possible()) {
+    // Takes no lock, because the end of the run waits for it, with the lock.
+    const auto post = [this, id] { loop_->Post([this, id] { Cancel(id); }); };
+    run.stop = std::make_unique<std::stop_callback<std::function<void()>>>(stop, post);
+  }
   if (!loop_->OnLoop()) return Send();
   // Sent after the callbacks that are due, so that the jobs they submit share a message.
   if (std::exchange(send_posted_, true)) return;
@@ -142,6 +151,17 @@ void Runs::SendAgain() {
   if (pending_.empty()) retry_.Restart();
   last_sent_.clear();
   Send();
+}
+
+void Runs::Cancel(const std::string& id) {
+  v1::SubmitJobRequest request;
+  {
+    std::lock_guard lock(mutex_);
+    const auto found = pending_.find(id);
+    if (found == pending_.end()) return;
+    request = found->second.request;
+  }
+  cancel_(request);
 }
 
 void Runs::EndLate(const std::string& id) {

@@ -6,8 +6,10 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -25,13 +27,15 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   // Called with the job as it ended, or with the error.
   using OnEnd = std::function<void(const absl::StatusOr<v1::Job>&)>;
 
-  Runs(Connection* connection, Loop* loop);
+  // `cancel` cancels the job of a request; it is called on the loop.
+  Runs(Connection* connection, Loop* loop, std::function<void(const v1::SubmitJobRequest&)> cancel);
   // Waits for the stream, which an Interrupt has ended. All runs have ended, and so has the loop.
   ~Runs() override;
 
   // Gives `request` a unique request id. Calls `on_end` once, on any thread. Fails with
-  // DEADLINE_EXCEEDED at `deadline`; the job continues.
-  void Run(v1::SubmitJobRequest request, Deadline deadline, OnEnd on_end);
+  // DEADLINE_EXCEEDED at `deadline`; the job continues. A stop request cancels the job.
+  void Run(v1::SubmitJobRequest request, Deadline deadline, const std::stop_token& stop,
+           OnEnd on_end);
 
  private:
   enum class Phase {
@@ -44,6 +48,7 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
     v1::SubmitJobRequest request;
     Loop::Timer deadline;
     OnEnd on_end;
+    std::unique_ptr<std::stop_callback<std::function<void()>>> stop;  // null: cannot be requested
   };
 
   // With the lock.
@@ -55,9 +60,11 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   void OnDone(const grpc::Status& status) override;
   void SendAgain();
   void EndLate(const std::string& id);
+  void Cancel(const std::string& id);
 
   Connection* const connection_;
   Loop* const loop_;
+  const std::function<void(const v1::SubmitJobRequest&)> cancel_;
   const std::string prefix_;      // of the request ids
   v1::RunJobsRequest request_;    // gRPC's in kWriting
   v1::RunJobsResponse response_;  // gRPC's while it reads

@@ -69,6 +69,43 @@ TEST_F(LibraryRun, ErrorsAreThoseOfSubmitAndWait) {
   EXPECT_EQ(late.reason(), "DEADLINE") << "the job's own";
 }
 
+TEST_F(LibraryRun, AStopRequestCancelsTheJob) {
+  for (const bool early : {false, true}) {
+    std::stop_source stop;
+    if (early) stop.request_stop();
+    auto promise = std::make_shared<std::promise<Outcome>>();
+    client_->Run(
+        LongRequest(), [promise](const Outcome& outcome) { promise->set_value(outcome); },
+        /*timeout=*/{}, stop.get_token());
+    if (!early) {
+      const absl::Time end = absl::Now() + kPatience;
+      const auto running = [&] {
+        const auto jobs = client_->Jobs(1);
+        return jobs.ok() && !jobs->empty() && jobs->front().state == JobState::kRunning;
+      };
+      while (!running()) ASSERT_LT(absl::Now(), end);
+      stop.request_stop();
+    }
+    std::future<Outcome> future = promise->get_future();
+    const Status cancelled = Get(future).status();
+    EXPECT_EQ(cancelled.code(), StatusCode::kCancelled) << cancelled.ToString();
+    EXPECT_EQ(cancelled.reason(), "CANCELLED") << "by the daemon";
+    const auto jobs = client_->Jobs(1);
+    ASSERT_TRUE(jobs.ok());
+    EXPECT_EQ(jobs->front().state, JobState::kCancelled);
+  }
+  ASSERT_TRUE(client_->Run(Request()).ok());
+}
+
+TEST_F(LibraryRun, AClosedClientRefusesCalls) {
+  std::future<Outcome> future = Start(*client_, LongRequest());
+  client_->Close();
+  EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
+  client_->Close();
+  EXPECT_EQ(client_->Run(Request()).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(client_->World().status().code(), StatusCode::kCancelled);
+}
+
 TEST_F(LibraryRun, ATimeoutEndsTheWaitAndNotTheJob) {
   // The job's own timeout is much longer.
   ASSERT_TRUE(client_->Run(Request(), std::chrono::minutes(10)).ok());
