@@ -95,14 +95,19 @@ class Client:
         progress: called with the moved and the total bytes; an exception ends the put.
         Errors: InvalidArgument; FailedPrecondition; ResourceExhausted; Unavailable; DeadlineExceeded. Ctrl-C ends the put.
         """
+        return self._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, _agmm.Stop())
+
+    def _put(self, name: str, array: Any, sharding: str, mesh: str, ranks: Sequence[int], dtype: Any,
+             progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> Tensor:
         matrix = arrays.matrix_of(array)
         chosen = arrays.dtype_for(matrix, dtype)
         spec = _spec(matrix.shape, sharding, chosen, mesh, ranks)
         if arrays.is_plain(matrix, chosen):
             fields = self._client.put(name, spec, matrix.__array_interface__["data"][0], matrix.nbytes, progress,
-                                      to_ms(timeout))
+                                      to_ms(timeout), stop)
         else:
-            fields = self._client.put_blocks(name, spec, arrays.reader_of(matrix, chosen), progress, to_ms(timeout))
+            block = arrays.reader_of(matrix, chosen)
+            fields = self._client.put_blocks(name, spec, block, progress, to_ms(timeout), stop)
         return Tensor(self, fields)
 
     def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
@@ -132,13 +137,19 @@ class Client:
         Errors: NotFound; InvalidArgument; FailedPrecondition for a tensor without contents. After an error `out` has parts
         of the contents. Ctrl-C ends the get.
         """
+        return self._get(tensor, out, progress, timeout, _agmm.Stop())
+
+    def _get(self, tensor: Tensor | str, out: Any, progress: Progress | None, timeout: float | None,
+             stop: _agmm.Stop) -> np.ndarray[Any, Any]:
         name = name_of_tensor(tensor)
         found = self.tensor(name) if isinstance(tensor, str) else tensor
         array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
         if arrays.is_plain(array, found.dtype):
-            fields = self._client.get(name, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout))
+            fields = self._client.get(name, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout),
+                                      stop)
         else:
-            fields = self._client.get_blocks(name, arrays.writer_of(array, found.dtype), progress, to_ms(timeout))
+            block = arrays.writer_of(array, found.dtype)
+            fields = self._client.get_blocks(name, block, progress, to_ms(timeout), stop)
         now = Tensor(self, fields)
         if (now.shape, now.dtype) != (found.shape, found.dtype):
             raise errors.FailedPrecondition(f"tensor {name!r} is now another one, {now!r}; get it by its name again")

@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 import concurrent.futures
+import queue
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from . import _agmm
-from .job_info import JobInfo, job_info
+from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .timeouts import to_ms
 
 if TYPE_CHECKING:
     from .client import Client
+
+
+class _Watch:
+    """Events on their way from the client's thread; then the error, or None."""
+
+    def __init__(self) -> None:
+        self.queue: queue.SimpleQueue[JobEvent | Exception | None] = queue.SimpleQueue()
+        self.wanted = True
+
+    def on_event(self, fields: tuple[Any, ...]) -> bool:
+        self.queue.put(job_event(fields))
+        return self.wanted
+
+    def on_end(self, fields: tuple[Any, ...] | None, error: Exception | None) -> None:
+        self.queue.put(error)
 
 
 class Job:
@@ -63,6 +80,36 @@ class Job:
 
         self._job.then(end, to_ms(timeout))
         return future
+
+    def watch(self, after_event: int = 0, *, timeout: float | None = None) -> Iterator[JobEvent]:
+        """Returns an iterator over the changes of the job's state, until its last one.
+
+        after_event: events numbered above this one; 0: from the first.
+        timeout: seconds for the whole watch; None: the job's own plus a call's.
+        Errors, from the iterator: DeadlineExceeded; Unavailable; Aborted. A job that fails ends the iteration: its last
+        event says why, and wait() raises the error. An interrupt (Ctrl-C) cancels the job.
+        """
+        watch = _Watch()
+        self._job.watch(watch.on_event, watch.on_end, after_event, to_ms(timeout))
+        return self._events(watch)
+
+    def _events(self, watch: _Watch) -> Iterator[JobEvent]:
+        last = JobState.QUEUED
+        try:
+            while True:
+                try:
+                    event = watch.queue.get()
+                except BaseException:  # of the handler of a signal
+                    self.cancel()
+                    raise
+                if not isinstance(event, JobEvent):
+                    break
+                last = event.state
+                yield event
+        finally:
+            watch.wanted = False
+        if isinstance(event, Exception) and last not in FINAL_STATES:
+            raise event
 
     def __repr__(self) -> str:
         return f"Job({self.id})"

@@ -24,6 +24,7 @@ class JobState(enum.IntEnum):
 
 
 _STATES = tuple(JobState)
+FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

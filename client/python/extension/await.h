@@ -39,8 +39,8 @@ void AwaitReady(Ready ready) {
   }
 }
 
-// Waits for `future`. If the handler of a signal raises, calls `interrupt(future)` first,
-// without the GIL.
+// Waits for `future`. If the handler of a signal raises, calls `interrupt(future)` first, with the
+// GIL.
 template <typename T, typename Interrupt>
 T Await(std::future<T> future, Interrupt interrupt) {
   const auto ready = [&](auto slice) {
@@ -49,7 +49,6 @@ T Await(std::future<T> future, Interrupt interrupt) {
   try {
     AwaitReady(ready);
   } catch (nanobind::python_error&) {
-    const ReleasedGil released;
     interrupt(future);
     throw;
   }

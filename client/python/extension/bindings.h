@@ -5,6 +5,7 @@
 
 namespace agmm::python {
 
+void BindStop(nanobind::module_& module);
 void BindRequests(nanobind::module_& module);
 void BindClient(nanobind::module_& module);
 void BindJob(nanobind::module_& module);

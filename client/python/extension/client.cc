@@ -3,6 +3,7 @@
 
 #include <future>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -83,25 +84,30 @@ JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeo
 }
 
 nb::object Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
+  std::stop_source stop;
   auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
   std::future<Result<JobInfo>> future = promise->get_future();
   {
     const ReleasedGil released;
     self.client()->Run(
         request, [promise](const Result<JobInfo>& job) { promise->set_value(job); },
-        Milliseconds(timeout_ms));
+        Milliseconds(timeout_ms), stop.get_token());
   }
-  return FieldsOf(ValueOf(Await(std::move(future), [](auto&) {})));
+  return FieldsOf(ValueOf(Await(std::move(future), [&stop](auto& ended) {
+    stop.request_stop();
+    // Until the job is cancelled, or another signal.
+    AwaitReady([&](auto slice) { return ended.wait_for(slice) == std::future_status::ready; });
+  })));
 }
 
 void RunThen(const Connected& self, const JobRequest& request, nb::object on_end,
-             int64_t timeout_ms) {
+             int64_t timeout_ms, const std::stop_source& stop) {
   const auto callbacks = std::make_shared<Callbacks>(std::move(on_end));
   const std::shared_ptr<Client> client = self.client();
   const ReleasedGil released;
   client->Run(
       request, [callbacks](const Result<JobInfo>& job) { TellOutcome(*callbacks, job); },
-      Milliseconds(timeout_ms));
+      Milliseconds(timeout_ms), stop.get_token());
 }
 
 JobHandle FindJob(const Connected& self, uint64_t id, int64_t timeout_ms) {
@@ -126,13 +132,13 @@ void BindClient(nb::module_& module) {
       .def_prop_ro("closed", &Connected::closed)
       .def("world", &World, nb::arg("timeout_ms"))
       .def("put", &Put, nb::arg("name"), nb::arg("spec"), nb::arg("pointer"), nb::arg("size_bytes"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
       .def("put_blocks", &PutBlocks, nb::arg("name"), nb::arg("spec"), nb::arg("block"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
       .def("get", &Get, nb::arg("name"), nb::arg("pointer"), nb::arg("size_bytes"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
       .def("get_blocks", &GetBlocks, nb::arg("name"), nb::arg("block"), nb::arg("progress").none(),
-           nb::arg("timeout_ms"))
+           nb::arg("timeout_ms"), nb::arg("stop"))
       .def("fill", &Fill, nb::arg("name"), nb::arg("spec"), nb::arg("kind"), nb::arg("seed"),
            nb::arg("value"), nb::arg("timeout_ms"))
       .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"))
@@ -142,7 +148,8 @@ void BindClient(nb::module_& module) {
       .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"))
       .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"))
       .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"))
-      .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"))
+      .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"),
+           nb::arg("stop"))
       .def("find_job", &FindJob, nb::arg("id"), nb::arg("timeout_ms"))
       .def("jobs", &Jobs, nb::arg("limit"), nb::arg("timeout_ms"));
 }

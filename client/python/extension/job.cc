@@ -22,8 +22,9 @@ nb::object Wait(const JobHandle& self, int64_t timeout_ms) {
     const ReleasedGil released;
     return self.Done(Milliseconds(timeout_ms));
   }();
-  return FieldsOf(
-      ValueOf(Await(std::move(future), [&](auto&) { static_cast<void>(self.Cancel()); })));
+  return FieldsOf(ValueOf(Await(std::move(future), [&](auto&) {
+    static_cast<void>(CallAndWait([self] { return self.Cancel(); }));
+  })));
 }
 
 void Then(const JobHandle& self, nb::object on_end, int64_t timeout_ms) {

@@ -7,6 +7,7 @@
 #include "extension/gil.h"
 
 NB_MODULE(_agmm, module) {
+  agmm::python::BindStop(module);
   agmm::python::BindRequests(module);
   agmm::python::BindClient(module);
   agmm::python::BindJob(module);

@@ -27,9 +27,10 @@ Status Stopped() { return Status(StatusCode::kCancelled, "the transfer was inter
 // The callables of a transfer: a tuple of the one for blocks and the one for progress.
 class Transfer {
  public:
-  Transfer(nb::object block, nb::object progress)
+  Transfer(nb::object block, nb::object progress, std::stop_source stop)
       : has_progress_(!progress.is_none()),
-        callbacks_(std::make_shared<Callbacks>(nb::make_tuple(block, progress))) {}
+        callbacks_(std::make_shared<Callbacks>(nb::make_tuple(block, progress))),
+        stop_(std::move(stop)) {}
 
   // Fills or reads the `size` bytes at `memory`.
   Status MoveBlock(int64_t offset_bytes, std::byte* memory, int64_t size, int flags) const {
@@ -57,6 +58,7 @@ class Transfer {
       return start(std::move(options));
     }();
     const Result<TensorInfo> moved = Await(std::move(future), [this](auto& ended) {
+      const ReleasedGil released;
       stop_.request_stop();
       ended.wait();  // the memory must stay until then
     });
@@ -67,14 +69,15 @@ class Transfer {
  private:
   const bool has_progress_;
   const std::shared_ptr<Callbacks> callbacks_;
-  std::stop_source stop_;
+  std::stop_source stop_;  // requested by an interrupt, too
 };
 
 }  // namespace
 
 nb::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
-               uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
-  Transfer transfer(nb::none(), std::move(progress));
+               uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms,
+               std::stop_source stop) {
+  Transfer transfer(nb::none(), std::move(progress), std::move(stop));
   return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
     return client->PutAsync(name, spec, reinterpret_cast<const void*>(pointer), size_bytes,
                             std::move(options));
@@ -82,16 +85,17 @@ nb::object Put(const Connected& self, const std::string& name, const TensorSpec&
 }
 
 nb::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
-               int64_t size_bytes, nb::object progress, int64_t timeout_ms) {
-  Transfer transfer(nb::none(), std::move(progress));
+               int64_t size_bytes, nb::object progress, int64_t timeout_ms, std::stop_source stop) {
+  Transfer transfer(nb::none(), std::move(progress), std::move(stop));
   return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
     return client->GetAsync(name, reinterpret_cast<void*>(pointer), size_bytes, std::move(options));
   });
 }
 
 nb::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
-                     nb::object block, nb::object progress, int64_t timeout_ms) {
-  Transfer transfer(std::move(block), std::move(progress));
+                     nb::object block, nb::object progress, int64_t timeout_ms,
+                     std::stop_source stop) {
+  Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
     return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
   };
@@ -101,8 +105,8 @@ nb::object PutBlocks(const Connected& self, const std::string& name, const Tenso
 }
 
 nb::object GetBlocks(const Connected& self, const std::string& name, nb::object block,
-                     nb::object progress, int64_t timeout_ms) {
-  Transfer transfer(std::move(block), std::move(progress));
+                     nb::object progress, int64_t timeout_ms, std::stop_source stop) {
+  Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
     return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);
   };

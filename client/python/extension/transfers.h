@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <cstdint>
+#include <stop_token>
 #include <string>
 
 #include "agmm/agmm.h"
@@ -16,14 +17,16 @@ namespace agmm::python {
 // library; what they raise ends the transfer, and the call raises it.
 nanobind::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
                      uintptr_t pointer, int64_t size_bytes, nanobind::object progress,
-                     int64_t timeout_ms);
+                     int64_t timeout_ms, std::stop_source stop);
 nanobind::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
-                     int64_t size_bytes, nanobind::object progress, int64_t timeout_ms);
+                     int64_t size_bytes, nanobind::object progress, int64_t timeout_ms,
+                     std::stop_source stop);
 
 // block(offset_bytes, memoryview) fills the view, or reads it. The view is invalid afterwards.
 nanobind::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
-                           nanobind::object block, nanobind::object progress, int64_t timeout_ms);
+                           nanobind::object block, nanobind::object progress, int64_t timeout_ms,
+                           std::stop_source stop);
 nanobind::object GetBlocks(const Connected& self, const std::string& name, nanobind::object block,
-                           nanobind::object progress, int64_t timeout_ms);
+                           nanobind::object progress, int64_t timeout_ms, std::stop_source stop);
 
 }  // namespace agmm::python
