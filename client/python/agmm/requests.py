@@ -45,6 +45,7 @@ class JobOptions(TypedDict, total=False):
 # Options that the library takes as they are, by its name for them.
 _PLAIN = {
     "mesh": "mesh",
+    "ranks": "ranks",
     "algorithm": "algorithm",
     "split": "split",
     "chunks": "chunk_count",
@@ -69,35 +70,32 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
                 options: Mapping[str, Any]) -> _agmm.JobRequest:
     """Returns the extension's request."""
     request = _agmm.JobRequest()
-    try:
-        request.spec = spec
-        if a is not None:
-            request.a = name_of_tensor(a)
-        if b is not None:
-            request.b = name_of_tensor(b)
-        if c is not None:
-            request.c = name_of_tensor(c)
-        for option, value in options.items():
-            _set_option(request, option, value)
-    except (TypeError, OverflowError) as error:
-        raise errors.InvalidArgument(f"a job's option has the wrong type: {error}") from None
+    _set(request, "spec", "spec", spec)
+    if a is not None:
+        request.a = name_of_tensor(a)
+    if b is not None:
+        request.b = name_of_tensor(b)
+    if c is not None:
+        request.c = name_of_tensor(c)
+    for option, value in options.items():
+        if option in _PLAIN:
+            _set(request, option, _PLAIN[option], value)
+        elif option == "tensors":
+            if value is not None:
+                request.tensors = {operand: name_of_tensor(tensor) for operand, tensor in value.items()}
+        elif option == "partials":
+            request.partials = number_of(dtype_of(value))
+        elif option == "timeout":
+            request.timeout_ms = to_ms(value)
+        else:
+            known = ", ".join(sorted(JobOptions.__annotations__))
+            raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")
     return request
 
 
-def _set_option(request: _agmm.JobRequest, option: str, value: Any) -> None:
-    if option in _PLAIN:
-        try:
-            setattr(request, _PLAIN[option], value)
-        except TypeError:
-            raise errors.InvalidArgument(f"option {option} is {value!r}, a {type(value).__name__}, which does not fit") from None
-    elif option == "tensors":
-        request.tensors = {operand: name_of_tensor(tensor) for operand, tensor in (value or {}).items()}
-    elif option == "ranks":
-        request.ranks = list(value)
-    elif option == "partials":
-        request.partials = number_of(dtype_of(value))
-    elif option == "timeout":
-        request.timeout_ms = to_ms(value)
-    else:
-        known = ", ".join(sorted(JobOptions.__annotations__))
-        raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")
+def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> None:
+    try:
+        setattr(request, attribute, value)
+    except TypeError:
+        wanted = type(getattr(request, attribute)).__name__
+        raise errors.InvalidArgument(f"option {option} is {value!r}, a {type(value).__name__}; give a {wanted}") from None

@@ -84,12 +84,13 @@ JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeo
 }
 
 nb::object Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
+  const std::shared_ptr<Client> client = self.client();
   std::stop_source stop;
   auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
   std::future<Result<JobInfo>> future = promise->get_future();
   {
     const ReleasedGil released;
-    self.client()->Run(
+    client->Run(
         request, [promise](const Result<JobInfo>& job) { promise->set_value(job); },
         Milliseconds(timeout_ms), stop.get_token());
   }

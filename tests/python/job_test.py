@@ -1,0 +1,277 @@
+"""Jobs: waits, events, futures, cancellation and errors."""
+
+import concurrent.futures
+import datetime
+import pickle
+import threading
+
+import agmm
+import numpy as np
+import pytest
+
+SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+PATIENCE_S = 60
+# Of a job that runs for minutes.
+LONG = {"repeat": 1_000_000, "timeout": 600}
+
+
+def integers(rows, cols, seed):
+    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(np.float32)
+
+
+A, B = integers(50, 30, 1), integers(30, 40, 2)
+
+
+@pytest.fixture(autouse=True)
+def operands(client):
+    client.put("A", A, "[M_x, K]")
+    client.put("B", B, "[K, N_x]")
+
+
+def started(job):
+    """Waits for the job's second event, that it runs."""
+    for event in job.watch():
+        if event.state == agmm.JobState.RUNNING:
+            return job
+    raise AssertionError("the job ended")
+
+
+def test_a_wait_returns_the_job_with_its_figures(client):
+    job = client.submit(SPEC, "A", "B", "C")
+    info = job.wait()
+    assert info.id == job.id and info.state is agmm.JobState.SUCCEEDED and info.error is None
+    assert (info.m, info.n, info.k, info.type, info.result_type) == (50, 40, 30, np.float32, np.float32)
+    assert info.figures.time_us > 0 and info.figures.flop_count == 2 * 50 * 40 * 30
+    assert info.explanation and info.spec == SPEC and info.owner.startswith("uid:")
+    assert info.create_time <= info.start_time <= info.end_time
+    assert abs(datetime.datetime.now(datetime.timezone.utc) - info.end_time) < datetime.timedelta(hours=1)
+    np.testing.assert_array_equal(client.get("C"), A @ B)
+    assert client.job(job.id).info() == info == pickle.loads(pickle.dumps(info))
+    assert info in client.jobs(limit=5)
+    with pytest.raises(AttributeError):
+        info.m = 1
+
+
+def test_a_run_is_a_submit_and_a_wait(client):
+    info = client.run(SPEC, client.tensor("A"), "B", "C", chunks=np.int64(1), mesh="x=2", ranks=np.arange(2), split="N=x")
+    assert info == client.job(info.id).info()
+    np.testing.assert_array_equal(client.get("C"), A @ B)
+    info = client.run("X[M_x, K] * Y[K, N_x] -> Z[M, N_x]:f32", tensors={"X": "A", "Y": client.tensor("B"), "Z": "C"})
+    assert info.spec.startswith("X[")
+
+
+def test_a_matmul_takes_arrays_names_and_tensors(client):
+    c = client.matmul(SPEC, A, "B")
+    np.testing.assert_array_equal(c.numpy(), A @ B)
+    assert c.job.state is agmm.JobState.SUCCEEDED
+    np.testing.assert_array_equal(client.matmul(SPEC, client.tensor("A"), np.asfortranarray(B), out="D").numpy(), A @ B)
+    assert client.matmul(SPEC, A, B.astype(np.float64), out="E", dtype="f16", ranks=[1]).dtype == np.float16
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D", "E", c.name}, "temporary tensors are left"
+
+
+def test_a_matmul_that_fails_leaves_nothing(client):
+    before = {tensor.name for tensor in client.tensors()}
+    with pytest.raises(agmm.InvalidArgument):
+        client.matmul(SPEC, A, A)
+    with pytest.raises(agmm.InvalidArgument, match="is not a product"):
+        client.matmul("A[M_x, K] -> B[M, K]", A, B)
+    with pytest.raises(agmm.InvalidArgument, match="float64"):
+        client.matmul(SPEC, A, np.zeros((30, 40)))
+    assert {tensor.name for tensor in client.tensors()} == before
+
+
+def test_a_product_in_one_line(client, monkeypatch, daemon):
+    np.testing.assert_array_equal(agmm.matmul(A, B, client=client), A @ B)
+    monkeypatch.setenv("AGMM_ENDPOINT", daemon.endpoint)
+    out = np.empty((50, 40), np.float32)
+    assert agmm.matmul(A, B, out=out) is out
+    np.testing.assert_array_equal(out, A @ B)
+    np.testing.assert_array_equal(agmm.matmul(A, B, spec="X[M, K_x] * Y[K_x, N] -> Z[M_x, N]"), A @ B)
+
+
+def test_events_come_in_order(client):
+    job = client.submit(SPEC, "A", "B", "C")
+    events = list(job.watch())
+    assert [event.number for event in events] == list(range(1, len(events) + 1))
+    assert [event.state.name for event in events] == ["QUEUED", "RUNNING", "SUCCEEDED"]
+    assert list(job.watch(after_event=events[0].number)) == events[1:]
+
+
+def test_a_watch_may_end_early(client):
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    assert next(job.watch()).state is agmm.JobState.QUEUED
+    started(job).cancel()
+    events = list(job.watch())
+    assert events[-1].state is agmm.JobState.CANCELLED
+
+
+def test_a_cancelled_job_says_so(client):
+    job = started(client.submit(SPEC, "A", "B", "C", **LONG))
+    with pytest.raises(agmm.DeadlineExceeded) as late:
+        job.wait(timeout=0.5)
+    assert late.value.reason == "" and isinstance(late.value, TimeoutError)
+    assert job.info().state is agmm.JobState.RUNNING
+    job.cancel()
+    with pytest.raises(agmm.Cancelled) as cancelled:
+        job.wait()
+    assert (cancelled.value.code, cancelled.value.reason) == ("CANCELLED", "CANCELLED")
+    info = job.info()
+    assert info.state is agmm.JobState.CANCELLED and type(info.error) is agmm.Cancelled
+    job.cancel()
+
+
+def test_a_deadline_fails_the_job(client):
+    job = client.submit(SPEC, "A", "B", "C", repeat=1_000_000, timeout=0.5)
+    with pytest.raises(agmm.DeadlineExceeded) as late:
+        job.wait()
+    assert late.value.reason == "DEADLINE"
+    assert list(job.watch())[-1].state is agmm.JobState.FAILED
+
+
+def test_a_future_has_the_outcome(client):
+    job = client.submit(SPEC, "A", "B", "C")
+    future = job.done()
+    assert future.result(PATIENCE_S) == job.info()
+    late = started(client.submit(SPEC, "A", "B", "C", **LONG))
+    future, unwanted = late.done(), late.done()
+    threads = []
+    future.add_done_callback(lambda _: threads.append(threading.current_thread()))
+    assert unwanted.cancel()
+    late.cancel()
+    with pytest.raises(agmm.Cancelled):
+        future.result(PATIENCE_S)
+    assert threads != [threading.current_thread()]
+    assert concurrent.futures.wait([future, unwanted], PATIENCE_S).not_done == set()
+
+
+def test_a_client_cannot_be_closed_in_a_callback(client, daemon):
+    with agmm.connect(daemon.endpoint) as other:
+        refused = []
+
+        def close(future):
+            try:
+                other.close()
+            except agmm.FailedPrecondition as error:
+                refused.append(error)
+            refused.append(None)
+
+        job = started(client.submit(SPEC, "A", "B", "C", **LONG))
+        future = other.job(job.id).done()
+        future.add_done_callback(close)
+        job.cancel()
+        with pytest.raises(agmm.Cancelled):
+            future.result(PATIENCE_S)
+        other.world()
+    assert isinstance(refused[0], agmm.FailedPrecondition)
+
+
+def test_a_client_may_lose_its_last_reference_in_a_callback(client, daemon):
+    job = started(client.submit(SPEC, "A", "B", "C", **LONG))
+    ended = threading.Event()
+
+    def watch():
+        other = agmm.connect(daemon.endpoint)
+        handle = other.job(job.id)
+        handle.done().add_done_callback(lambda _, kept=(other, handle): ended.set())
+
+    watch()
+    job.cancel()
+    assert ended.wait(PATIENCE_S)
+
+
+def test_the_end_of_a_client_ends_its_calls(client, daemon):
+    other = agmm.connect(daemon.endpoint)
+    job = started(client.submit(SPEC, "A", "B", "C", **LONG))
+    handle = other.job(job.id)
+    future, events = handle.done(), handle.watch()
+    outcome = []
+    waiting = threading.Event()
+
+    def wait():
+        waiting.set()
+        try:
+            handle.wait()
+        except agmm.Error as error:
+            outcome.append(type(error))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waiting.wait(PATIENCE_S)
+    other.close()
+    thread.join(PATIENCE_S)
+    # The thread's wait may have begun after the close.
+    assert outcome in ([agmm.Cancelled], [agmm.FailedPrecondition])
+    with pytest.raises(agmm.Cancelled):
+        future.result(PATIENCE_S)
+    with pytest.raises(agmm.Cancelled):
+        list(events)
+    for call in (other.world, handle.wait, handle.info, lambda: other.put("A", A, "[M_x, K]"), lambda: other.run(SPEC)):
+        with pytest.raises(agmm.FailedPrecondition):
+            call()
+    other.close()
+    assert other.closed and repr(other) == "<agmm.Client, closed>"
+    job.cancel()
+
+
+REFUSED = {
+    "an absent tensor": (("none", "B", "C"), {}, agmm.NotFound, "none"),
+    "an unknown option": (("A", "B", "C"), {"chunk": 2}, agmm.InvalidArgument, "no option 'chunk'; the options are algorithm, "),
+    "an option of another type": (("A", "B", "C"), {"chunks": "two"}, agmm.InvalidArgument, "option chunks is 'two', a str; give a int"),
+    "a number out of range": (("A", "B", "C"), {"repeat": 2**40}, agmm.InvalidArgument, "option repeat is 1099511627776"),
+    "a split with a fault": (("A", "B", "C"), {"split": "Q=x"}, agmm.InvalidArgument, "Q"),
+    "an operand of another type": ((1, "B", "C"), {}, agmm.InvalidArgument, "a int is not a tensor"),
+    "names twice": (("A", "B", "C"), {"tensors": {"A": "A"}}, agmm.InvalidArgument, "both by operand"),
+    "a dtype for partials": (("A", "B", "C"), {"partials": "f8"}, agmm.InvalidArgument, "'f8' is not one of"),
+    "ranks of another type": (("A", "B", "C"), {"ranks": ["a"]}, agmm.InvalidArgument, "option ranks is .'a'., a list"),
+    "a timeout of 0": (("A", "B", "C"), {"timeout": 0}, agmm.InvalidArgument, "timeout is 0 s"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_refused_job_gets_a_clear_error(client, case):
+    operands, options, kind, message = REFUSED[case]
+    for call in (client.submit, client.run):
+        with pytest.raises(kind, match=message):
+            call(SPEC, *operands, **options)
+
+
+def test_absent_tensors_and_jobs(client):
+    for call in (client.tensor, client.get, client.delete, client.map):
+        with pytest.raises(agmm.NotFound, match="absent"):
+            call("absent")
+    with pytest.raises(agmm.NotFound):
+        client.job(10**12)
+    with pytest.raises(agmm.AlreadyExists):
+        client.create("A", (2, 2), "[M_x, K]")
+    with pytest.raises(agmm.ResourceExhausted) as full:
+        client.create("large", (2**20, 2**10), "[M_x, K]")
+    assert full.value.reason == "HEAP_FULL" and isinstance(full.value, MemoryError)
+    with pytest.raises(agmm.InvalidArgument):
+        client.fill("D", (2, 2, 2), "[M_x, K]")
+    with pytest.raises(agmm.InvalidArgument, match="use one of uniform"):
+        client.fill("D", (2, 2), "[M_x, K]", kind="ones")
+
+
+def test_fills_are_generated_on_the_devices(client):
+    assert (client.fill("D", (3, 4), "[M_x, K]", kind="constant", value=2.5, dtype="bf16").numpy() == 2.5).all()
+    one = client.fill("E", (30, 40), "[M_x, K]", seed=7).numpy()
+    assert np.abs(one).max() < 1 and len(np.unique(one)) > 1000
+    np.testing.assert_array_equal(client.fill("F", (30, 40), "[K, N_x]", seed=7).numpy(), one)
+    whole = client.fill("G", (30, 40), "[M_x, K]", kind="integers").numpy()
+    assert set(np.unique(whole)) == set(range(-4, 5))
+
+
+def test_errors_survive_pickling():
+    for kind in agmm.Error.__subclasses__():
+        error = pickle.loads(pickle.dumps(kind("text", "REASON")))
+        assert (type(error), str(error), error.reason, error.code) == (kind, "text", "REASON", kind.code)
+
+
+def test_no_daemon_is_an_error_at_once(tmp_path):
+    with pytest.raises(agmm.Unavailable) as missing:
+        agmm.connect(str(tmp_path / "none"))
+    assert isinstance(missing.value, ConnectionError) and "\n" not in str(missing.value)
+    with pytest.raises(agmm.InvalidArgument):
+        agmm.connect("not an endpoint")
+    with pytest.raises(agmm.InvalidArgument, match="call_timeout is -1 s; give more than 0 s"):
+        agmm.connect(call_timeout=-1)
