@@ -30,13 +30,13 @@ def operands_of(spec: str) -> list[tuple[str, str]]:
 def product(client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any, options: dict[str, Any]) -> Tensor:
     """Does what Client.matmul does."""
     operands = operands_of(spec)
-    result = _new_name() if out is None else name_of_tensor(out)
+    result = new_name() if out is None else name_of_tensor(out)
     made: list[Tensor] = []
     try:
         tensors = {}
         for given, (operand, sharding) in zip((a, b), operands):
             if not isinstance(given, (Tensor, str)):
-                given = client.put(_new_name(), given, sharding, mesh=options.get("mesh", ""), ranks=options.get("ranks", ()),
+                given = client.put(new_name(), given, sharding, mesh=options.get("mesh", ""), ranks=options.get("ranks", ()),
                                    dtype=dtype)
                 made.append(given)
             tensors[operand] = given
@@ -51,7 +51,7 @@ def product(client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None,
     return tensor
 
 
-def _new_name() -> str:
+def new_name() -> str:
     return f"{_PREFIX}.{next(_numbers)}"
 
 

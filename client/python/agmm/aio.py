@@ -1,0 +1,363 @@
+"""The client for asyncio: the same calls as coroutines.
+
+    async with agmm.aio.connect() as client:
+        w = await client.put("W", array, "[K, N_x]")
+        y = await client.matmul("A[M_x, K] * B[K, N_x] -> C[M, N_x]", x, w)
+        print(await y.numpy())
+
+Runs and waits need no thread: the library's callbacks wake the loop. Transfers and short calls run on threads, at most
+32 at a time for each client. Cancelling a task cancels its transfer or the job that it waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from . import client as blocking
+from . import _agmm, errors
+from .job import Job
+from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
+from .product import new_name, operands_of
+from .requests import job_request, name_of_tensor
+from .tensor import Tensor
+from .timeouts import to_ms
+from .world_info import WorldInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .client import Progress
+    from .mapping import Mapping
+    from .requests import JobOptions
+
+T = TypeVar("T")
+
+_THREADS = 32
+
+
+def connect(endpoint: str | None = None, *, session: bool = False, call_timeout: float = 30.0,
+            transfer_timeout: float = 600.0) -> Connecting:
+    """Connects as agmm.connect does. Await the result for an AsyncClient, or enter it with `async with`."""
+
+    async def make() -> AsyncClient:
+        return AsyncClient(await _on_thread(
+            lambda: blocking.connect(endpoint, session=session, call_timeout=call_timeout, transfer_timeout=transfer_timeout),
+            lambda made: made.close()))
+
+    return Connecting(make)
+
+
+class Connecting:
+    """A connection to be made: awaitable, and an asynchronous context manager."""
+
+    def __init__(self, make: Callable[[], Coroutine[Any, Any, AsyncClient]]) -> None:
+        self._make = make
+        self._client: AsyncClient | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncClient]:
+        return self._make().__await__()
+
+    async def __aenter__(self) -> AsyncClient:
+        self._client = await self._make()
+        return self._client
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        if self._client is not None:
+            await self._client.close()
+
+
+class AsyncClient:
+    """A connection, from agmm.aio.connect. Its methods are those of agmm.Client, as coroutines.
+
+    Tasks and threads may share it. A call that has taken effect on the daemon stays in effect if its task is cancelled.
+    """
+
+    def __init__(self, client: blocking.Client) -> None:
+        self._client = client
+        self._threads = asyncio.Semaphore(_THREADS)
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends calls in progress, whose tasks get errors (agmm.Cancelled or agmm.FailedPrecondition), and mappings."""
+        await _on_thread(self._client.close)
+
+    @property
+    def closed(self) -> bool:
+        """True after close()."""
+        return self._client.closed
+
+    async def world(self, *, timeout: float | None = None) -> WorldInfo:
+        """See agmm.Client.world."""
+        return await self._call(lambda: self._client.world(timeout=timeout))
+
+    # ---- Tensors ----
+
+    async def put(self, name: str, array: Any, sharding: str, *, mesh: str = "", ranks: Sequence[int] = (), dtype: Any = None,
+                  progress: Progress | None = None, timeout: float | None = None) -> AsyncTensor:
+        """See agmm.Client.put. The array must not change until the task ends."""
+        return self._tensor(await self._transfer(
+            lambda stop: self._client._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, stop)))
+
+    async def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
+                   value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
+                   timeout: float | None = None) -> AsyncTensor:
+        """See agmm.Client.fill."""
+        return self._tensor(await self._call(lambda: self._client.fill(
+            name, shape, sharding, kind=kind, seed=seed, value=value, dtype=dtype, mesh=mesh, ranks=ranks, timeout=timeout)))
+
+    async def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
+                     ranks: Sequence[int] = (), timeout: float | None = None) -> AsyncTensor:
+        """See agmm.Client.create."""
+        return self._tensor(await self._call(lambda: self._client.create(
+            name, shape, sharding, dtype=dtype, mesh=mesh, ranks=ranks, timeout=timeout)))
+
+    async def get(self, tensor: Tensor | str, *, out: Any = None, progress: Progress | None = None,
+                  timeout: float | None = None) -> np.ndarray[Any, Any]:
+        """See agmm.Client.get."""
+        return await self._transfer(lambda stop: self._client._get(tensor, out, progress, timeout, stop))
+
+    async def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
+        """See agmm.Client.map. The mapping's own methods are short calls that block."""
+        return await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
+                                lambda mapping: mapping.close())
+
+    async def tensors(self, *, timeout: float | None = None) -> list[AsyncTensor]:
+        """See agmm.Client.tensors."""
+        return [self._tensor(each) for each in await self._call(lambda: self._client.tensors(timeout=timeout))]
+
+    async def tensor(self, name: str, *, timeout: float | None = None) -> AsyncTensor:
+        """See agmm.Client.tensor."""
+        return self._tensor(await self._call(lambda: self._client.tensor(name, timeout=timeout)))
+
+    async def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
+        """See agmm.Client.delete."""
+        await self._call(lambda: self._client.delete(tensor, timeout=timeout))
+
+    # ---- Jobs ----
+
+    async def submit(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None,
+                     c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> AsyncJob:
+        """See agmm.Client.submit. If the task is cancelled, so is the job."""
+        return AsyncJob(self, await self._call(lambda: self._client.submit(spec, a, b, c, **options),
+                                               lambda job: job.cancel()))
+
+    async def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None,
+                  c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> JobInfo:
+        """See agmm.Client.run. If the task is cancelled, so is the job."""
+        request = job_request(spec, a, b, c, options)
+        stop = _agmm.Stop()
+        try:
+            return job_info(await _called_back(lambda end: self._client._client.run_then(request, end, 0, stop)))
+        except asyncio.CancelledError:
+            stop.request()
+            raise
+
+    async def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
+                     **options: Unpack[JobOptions]) -> AsyncTensor:
+        """See agmm.Client.matmul. If the task is cancelled, so is the job."""
+        operands = operands_of(spec)
+        result = new_name() if out is None else name_of_tensor(out)
+        places: Any = {key: options[key] for key in ("mesh", "ranks") if key in options}  # type: ignore[literal-required]
+        names = [name_of_tensor(each) if isinstance(each, (Tensor, str)) else new_name() for each in (a, b)]
+        made = [name for name, given in zip(names, (a, b)) if not isinstance(given, (Tensor, str))]
+        try:
+            for given, name, (_, sharding) in zip((a, b), names, operands):
+                if name in made:
+                    await self.put(name, given, sharding, dtype=dtype, **places)
+            tensors = {operand: name for (operand, _), name in zip(operands, [*names, result])}
+            job = await (await self.submit(spec, tensors=tensors, **options))
+        finally:
+            for name in made:
+                with contextlib.suppress(errors.Error):
+                    await self.delete(name)
+        tensor = await self.tensor(result)
+        tensor.job = job
+        return tensor
+
+    async def job(self, id: int, *, timeout: float | None = None) -> AsyncJob:
+        """See agmm.Client.job."""
+        return AsyncJob(self, await self._call(lambda: self._client.job(id, timeout=timeout)))
+
+    async def jobs(self, limit: int = 100, *, timeout: float | None = None) -> list[JobInfo]:
+        """See agmm.Client.jobs."""
+        return await self._call(lambda: self._client.jobs(limit, timeout=timeout))
+
+    def __repr__(self) -> str:
+        return f"<agmm.aio.AsyncClient{', closed' if self.closed else ''}>"
+
+    def _tensor(self, tensor: Tensor) -> AsyncTensor:
+        return AsyncTensor(self, tensor)
+
+    async def _call(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        async with self._threads:
+            return await _on_thread(call, undo)
+
+    async def _transfer(self, move: Callable[[_agmm.Stop], T]) -> T:
+        """Runs a transfer. If its task is cancelled, stops it, and waits for its end: its array is in use until then."""
+        stop = _agmm.Stop()
+        async with self._threads:
+            moving = asyncio.wrap_future(_start(lambda: move(stop)))
+            try:
+                await asyncio.wait([moving])
+            except asyncio.CancelledError:
+                stop.request()
+                await asyncio.wait([moving])
+                moving.exception()  # marks it as seen
+                raise
+            return moving.result()
+
+
+class AsyncTensor(Tensor):
+    """A handle of a tensor, as agmm.Tensor. Its methods are coroutines."""
+
+    __slots__ = ("_async_client",)
+
+    def __init__(self, client: AsyncClient, tensor: Tensor) -> None:
+        for name in Tensor.__slots__:
+            if name != "__weakref__":
+                setattr(self, name, getattr(tensor, name))
+        self._async_client = client
+
+    async def numpy(self, out: Any = None, *, timeout: float | None = None) -> np.ndarray[Any, Any]:  # type: ignore[override]
+        """Returns the contents. See agmm.Client.get."""
+        return await self._async_client.get(self, out=out, timeout=timeout)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
+        raise TypeError(f"the contents of tensor {self.name!r} are in the daemon; use `await tensor.numpy()`")
+
+    async def map(self, writable: bool = False, *, timeout: float | None = None) -> Mapping:  # type: ignore[override]
+        """Maps the shards into this process's memory. See agmm.Client.map."""
+        return await self._async_client.map(self, writable=writable, timeout=timeout)
+
+    async def delete(self, *, timeout: float | None = None) -> None:  # type: ignore[override]
+        """Frees the name at once, and the space once no job uses it."""
+        await self._async_client.delete(self, timeout=timeout)
+
+
+class AsyncJob:
+    """A submitted job. `await job` waits for it, as job.wait() does."""
+
+    def __init__(self, client: AsyncClient, job: Job) -> None:
+        self._client = client
+        self._job = job
+
+    @property
+    def id(self) -> int:
+        """See agmm.Job.id."""
+        return self._job.id
+
+    def __await__(self) -> Generator[Any, None, JobInfo]:
+        return self.wait().__await__()
+
+    async def wait(self, timeout: float | None = None) -> JobInfo:
+        """See agmm.Job.wait. If the task is cancelled, so is the job."""
+        try:
+            return job_info(await _called_back(lambda end: self._job._job.then(end, to_ms(timeout))))
+        except asyncio.CancelledError:
+            with contextlib.suppress(errors.Error):
+                await self.cancel()
+            raise
+
+    async def info(self, *, timeout: float | None = None) -> JobInfo:
+        """See agmm.Job.info."""
+        return await self._client._call(lambda: self._job.info(timeout=timeout))
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """See agmm.Job.cancel."""
+        await self._client._call(lambda: self._job.cancel(timeout=timeout))
+
+    async def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+        """Yields the changes of the job's state. See agmm.Job.watch."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[tuple[JobEvent | None, errors.Error | None]] = asyncio.Queue()
+        leaving = threading.Event()
+
+        def on_event(fields: tuple[Any, ...]) -> bool:
+            _tell(loop, events.put_nowait, (job_event(fields), None))
+            return not leaving.is_set()
+
+        def on_end(_: tuple[Any, ...] | None, error: errors.Error | None) -> None:
+            _tell(loop, events.put_nowait, (None, error))
+
+        self._job._job.watch(on_event, on_end, after_event, to_ms(timeout))
+        last = JobState.QUEUED
+        try:
+            while True:
+                event, error = await events.get()
+                if event is None:
+                    break
+                last = event.state
+                yield event
+        finally:
+            leaving.set()
+        if error is not None and last not in FINAL_STATES:
+            raise error
+
+    def __repr__(self) -> str:
+        return f"AsyncJob({self.id})"
+
+
+def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> None:
+    # After the loop's end no task waits.
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, *arguments)
+
+
+def _settle(future: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
+    if future.done():
+        return  # its task was cancelled
+    if error is not None:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+
+
+def _called_back(start: Callable[[Callable[[Any, errors.Error | None], None]], object]) -> asyncio.Future[Any]:
+    """Returns the result of `start`, whose callback the library runs on one of its threads."""
+    loop = asyncio.get_running_loop()
+    future = loop.create_future()
+    start(lambda fields, error: _tell(loop, _settle, future, fields, error))
+    return future
+
+
+def _start(call: Callable[[], T]) -> concurrent.futures.Future[T]:
+    """Runs `call` on a thread, which does not hold up the interpreter's end."""
+    future: concurrent.futures.Future[T] = concurrent.futures.Future()
+    future.set_running_or_notify_cancel()
+
+    def work() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            future.set_exception(error)
+        else:
+            future.set_result(result)
+
+    threading.Thread(target=work, daemon=True, name="agmm.aio").start()
+    return future
+
+
+async def _on_thread(call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Awaits `call`. If the task is cancelled, the call goes on, and `undo` gets its result."""
+    future = _start(call)
+    try:
+        return await asyncio.wrap_future(future)
+    except asyncio.CancelledError:
+        if undo is not None:
+            future.add_done_callback(lambda ended: _start(lambda: undo(ended.result())))
+        raise

@@ -1,0 +1,298 @@
+"""agmm.aio: many tasks on one client, cancellation, lost daemons and the client's end."""
+
+import asyncio
+import os
+import pathlib
+import signal
+import time
+
+import agmm
+import agmm.aio
+import numpy as np
+import pytest
+
+PATIENCE_S = 60
+SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+LONG = 1_000_000  # repetitions: a job that lasts until it is cancelled
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    daemon = agmm.local(2, heap="64MiB", threads=1)
+    daemon.start()
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture
+def run(daemon):
+    """Runs a coroutine function with a client of its own."""
+
+    def run_with(function):
+        async def main():
+            async with agmm.aio.connect(daemon.endpoint, session=True) as client:
+                return await asyncio.wait_for(function(client), PATIENCE_S)
+
+        return asyncio.run(main())
+
+    return run_with
+
+
+def integers(rows, cols, seed):
+    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(np.float32)
+
+
+async def start_long_job(client):
+    """Returns a job that runs until it is cancelled."""
+    await client.fill("A", (512, 512), "[M_x, K]", kind="integers", seed=1)
+    await client.fill("B", (512, 512), "[K, N_x]", kind="integers", seed=2)
+    job = await client.submit(SPEC, "A", "B", "C", repeat=LONG, timeout=3600)
+    async for event in job.watch():
+        if event.state == agmm.JobState.RUNNING:
+            break
+    return job
+
+
+def test_a_product(run):
+    async def body(client):
+        a, b = integers(8, 6, 1), integers(6, 10, 2)
+        w = await client.put("W", b, "[K, N_x]")
+        c = await client.matmul(SPEC, a, w, out="C")
+        assert c.job.state == agmm.JobState.SUCCEEDED and c.name == "C"
+        assert np.array_equal(await c.numpy(), a @ b)
+        out = np.empty((8, 10), np.float32)
+        assert await client.get("C", out=out) is out and np.array_equal(out, a @ b)
+        assert sorted(tensor.name for tensor in await client.tensors()) == ["C", "W"]
+        await c.delete()
+        with pytest.raises(agmm.NotFound):
+            await client.tensor("C")
+        with pytest.raises(TypeError, match="await"):
+            np.asarray(w)
+        assert (await client.world()).ready
+
+    run(body)
+
+
+def test_200_tasks_on_one_client_are_exact_and_none_is_lost(run):
+    async def one(client, i):
+        a, b = integers(6, 5, i), integers(5, 4, 1000 + i)
+        await client.put(f"A{i}", a, "[M_x, K]")
+        await client.put(f"B{i}", b, "[K, N_x]")
+        if i % 2:
+            info = await client.run(SPEC, f"A{i}", f"B{i}", f"C{i}")
+        else:
+            info = await (await client.submit(SPEC, f"A{i}", f"B{i}", f"C{i}"))
+        assert info.state == agmm.JobState.SUCCEEDED
+        assert np.array_equal(await client.get(f"C{i}"), a @ b)
+        return i
+
+    async def body(client):
+        assert await asyncio.gather(*(one(client, i) for i in range(200))) == list(range(200))
+        assert len(await client.tensors()) == 600
+
+    run(body)
+
+
+def test_200_runs_need_no_threads(run):
+    def threads():
+        return len(os.listdir("/proc/self/task"))
+
+    async def body(client):
+        await client.put("A", integers(4, 4, 1), "[M_x, K]")
+        await client.put("B", integers(4, 4, 2), "[K, N_x]")
+        await client.run(SPEC, "A", "B", "C")
+        before = threads()
+        runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", "C")) for _ in range(200)]
+        await asyncio.sleep(0)
+        assert threads() <= before + 4
+        assert all(info.state == agmm.JobState.SUCCEEDED for info in await asyncio.gather(*runs))
+
+    run(body)
+
+
+def test_a_cancelled_task_cancels_its_job(run):
+    async def body(client):
+        job = await start_long_job(client)
+        waiting = asyncio.ensure_future(job.wait())
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        with pytest.raises(agmm.Cancelled) as raised:
+            await job
+        assert raised.value.reason == "CANCELLED"
+        assert (await job.info()).state == agmm.JobState.CANCELLED
+
+    run(body)
+
+
+def test_a_deadline_of_asyncio_cancels_a_product(run):
+    async def body(client):
+        a = integers(512, 512, 1)
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.matmul(SPEC, a, a, out="C", repeat=LONG, timeout=3600), 0.5)
+        jobs = await client.jobs(1)
+        with pytest.raises(agmm.Cancelled):
+            await (await client.job(jobs[0].id))
+        # The arrays' tensors are gone, too.
+        assert all(tensor.name == "C" for tensor in await client.tensors())
+
+    run(body)
+
+
+def test_a_watch_sees_each_event_once(run):
+    async def body(client):
+        await client.put("A", integers(4, 4, 1), "[M_x, K]")
+        await client.put("B", integers(4, 4, 2), "[K, N_x]")
+        job = await client.submit(SPEC, "A", "B", "C")
+        events = [event async for event in job.watch()]
+        assert [event.number for event in events] == list(range(1, len(events) + 1))
+        assert events[-1].state == agmm.JobState.SUCCEEDED
+        assert [event async for event in job.watch(after_event=events[-2].number)] == events[-1:]
+
+    run(body)
+
+
+def test_a_watch_ends_with_a_cancelled_job(run):
+    async def body(client):
+        job = await start_long_job(client)
+        await job.cancel()
+        assert [event.state async for event in job.watch()][-1] == agmm.JobState.CANCELLED
+
+    run(body)
+
+
+def test_a_cancelled_run_cancels_its_job(run):
+    async def body(client):
+        await client.fill("A", (512, 512), "[M_x, K]")
+        await client.fill("B", (512, 512), "[K, N_x]")
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(client.run(SPEC, "A", "B", "C", repeat=LONG, timeout=3600), 0.5)
+        with pytest.raises(agmm.Cancelled):
+            await (await client.job((await client.jobs(1))[0].id))
+
+    run(body)
+
+
+def test_a_cancelled_put_ends_and_leaves_no_contents(run):
+    async def body(client):
+        moved = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def progress(moved_bytes, total_bytes):
+            loop.call_soon_threadsafe(moved.set)
+            time.sleep(0.002)
+
+        array = np.zeros((4096, 2048), np.float32)
+        putting = asyncio.ensure_future(client.put("P", array, "[M_x, K]", progress=progress))
+        await moved.wait()
+        putting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await putting
+        with pytest.raises(agmm.NotFound):
+            await client.tensor("P")
+
+    run(body)
+
+
+def test_a_put_that_waits_for_a_job_can_be_cancelled(run):
+    async def body(client):
+        job = await start_long_job(client)
+        reading = asyncio.ensure_future(client.get("C"))
+        await asyncio.sleep(0.2)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(reading, PATIENCE_S / 4)
+        assert (await job.info()).state == agmm.JobState.RUNNING
+        await job.cancel()
+
+    run(body)
+
+
+def test_the_loop_runs_while_transfers_do(run):
+    async def body(client):
+        array = np.zeros((2048, 2048), np.float32)
+        putting = asyncio.ensure_future(client.put("P", array, "[M_x, K]"))
+        turns = 0
+        while not putting.done():
+            await asyncio.sleep(0)
+            turns += 1
+        assert turns > 10
+        await putting
+
+    run(body)
+
+
+def test_a_killed_daemon_gives_each_task_its_error():
+    async def body(client, pid):
+        job = await start_long_job(client)
+        waits = [asyncio.ensure_future(job.wait()) for _ in range(20)]
+        reads = [asyncio.ensure_future(client.get("C")) for _ in range(5)]
+        runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", f"D{i}")) for i in range(20)]
+        await asyncio.sleep(0.1)
+        os.kill(pid, signal.SIGKILL)
+        results = await asyncio.wait_for(asyncio.gather(*waits, *reads, *runs, return_exceptions=True), PATIENCE_S)
+        for result in results:
+            assert isinstance(result, (agmm.Unavailable, agmm.Aborted, agmm.Cancelled)), repr(result)
+
+    async def main(endpoint, pid):
+        async with agmm.aio.connect(endpoint, session=True) as client:
+            await body(client, pid)
+
+    daemon = agmm.local(2, heap="64MiB", threads=1)
+    daemon.start()
+    try:
+        asyncio.run(main(daemon.endpoint, int(pathlib.Path(daemon.endpoint + ".lock").read_text())))
+    finally:
+        daemon.close()
+
+
+def test_a_close_ends_the_tasks_that_wait(run):
+    async def body(client):
+        job = await start_long_job(client)
+        waits = [asyncio.ensure_future(job.wait()) for _ in range(20)]
+        runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", f"D{i}")) for i in range(20)]
+        reads = [asyncio.ensure_future(client.get("C")) for _ in range(40)]  # more than there are threads
+        await asyncio.sleep(0.1)
+        await client.close()
+        for result in await asyncio.gather(*waits, *runs, *reads, return_exceptions=True):
+            assert isinstance(result, (agmm.Cancelled, agmm.FailedPrecondition)), repr(result)
+        assert client.closed
+        with pytest.raises(agmm.FailedPrecondition):
+            await client.run(SPEC, "A", "B", "C")
+
+    run(body)
+
+
+def test_clients_are_made_by_await_too(daemon):
+    async def main():
+        client = await agmm.aio.connect(daemon.endpoint)
+        assert not client.closed
+        await client.close()
+        with pytest.raises(agmm.Unavailable):
+            await agmm.aio.connect("/no/daemon")
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_ends_early_harms_nothing(daemon):
+    async def main(client):
+        job = await start_long_job(client)
+        asyncio.ensure_future(job.wait())
+        asyncio.ensure_future(client.run(SPEC, "A", "B", "D"))
+        await asyncio.sleep(0.05)
+
+    with agmm.connect(daemon.endpoint, session=True) as blocking:
+        asyncio.run(main(agmm.aio.AsyncClient(blocking)))
+        assert blocking.world().ready
+
+
+def test_a_mapping_is_shared_memory(run):
+    async def body(client):
+        await client.put("A", integers(4, 4, 1), "[M, K]", ranks=[0])
+        with await client.map("A", writable=True) as mapping:
+            mapping.array[:] = 7
+            mapping.commit()
+        assert np.array_equal(await client.get("A"), np.full((4, 4), 7, np.float32))
+
+    run(body)
