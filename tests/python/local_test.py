@@ -231,6 +231,7 @@ def test_the_daemon_ends_with_its_process(folder, text):
     wait_until(lambda: not os.path.exists(socket) and list(folder.iterdir()) == [])
     wait_until(lambda: not daemons_in(folder))
     os.close(write)
+    process.stdout.close()
 
 
 def daemons_in(folder) -> list[int]:

@@ -41,7 +41,7 @@ def test_a_killed_daemon_is_lost_and_comes_back(world):
     client = world.clients[0]
     tensor = client.put("W", np.ones((4, 4), np.float32), "[K, N_x]")
     world.kill(1)
-    assert not world.running(1)
+    assert not world.running(1) and "world complete" in world.log(1)
     with pytest.raises(agmm.Error):
         tensor.numpy()
     with pytest.raises(agmm.Unavailable):

@@ -76,15 +76,19 @@ class Daemon:
         self.socket = socket
         self._log = tempfile.TemporaryFile() if log is None else open(log, "a+b")
         self._log_begin = self._log.seek(0, os.SEEK_END)
-        with _unlinked(secret) as secret_file:
-            text = config.replace("SECRET", f"/dev/fd/{secret_file.fileno()}")
-            with _unlinked(text.encode()) as config_file:
-                self._process = _start(
-                    [programs.find("agmmd"), "--config", f"/dev/fd/{config_file.fileno()}", "--node", node,
-                     "--until-stdin-ends"],
-                    [config_file.fileno(), secret_file.fileno()],
-                    self._log,
-                )
+        try:
+            with _unlinked(secret) as secret_file:
+                text = config.replace("SECRET", f"/dev/fd/{secret_file.fileno()}")
+                with _unlinked(text.encode()) as config_file:
+                    self._process = _start(
+                        [programs.find("agmmd"), "--config", f"/dev/fd/{config_file.fileno()}", "--node", node,
+                         "--until-stdin-ends"],
+                        [config_file.fileno(), secret_file.fileno()],
+                        self._log,
+                    )
+        except BaseException:
+            self._log.close()
+            raise
         # At the interpreter's exit, too: the pipe would end the daemon, but later.
         self._stop = weakref.finalize(self, _stop, self._process, self._log, os.getpid())
 
@@ -130,13 +134,13 @@ class Daemon:
         raise Unavailable(f"agmmd has ended (exit code {code}): {reason}")
 
     def close(self) -> None:
-        """Stops the daemon in good order."""
+        """Stops the daemon in good order. Its log cannot be read afterwards."""
         self._stop()
 
     def kill(self) -> None:
         """Sends SIGKILL, and removes what the daemon leaves."""
         self._process.kill()
-        self._stop()
+        self._process.wait()
         for suffix in ("", ".files", ".lock"):
             try:
                 os.unlink(self.socket + suffix)
@@ -179,6 +183,7 @@ def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], owner: int) -> Non
         if process.poll() is None:
             process.kill()
             process.wait()
+        log.close()
 
 
 def remove_folder(folder: str, owner: int) -> None:

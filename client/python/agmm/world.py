@@ -74,7 +74,7 @@ class World:
         return self._daemon(index).pid
 
     def log(self, index: int) -> str:
-        """What the daemon has logged since its last start."""
+        """What the daemon has logged since its last start; also after kill()."""
         return self._daemon(index).log()
 
     def endpoint(self, index: int) -> str:
@@ -123,6 +123,9 @@ class World:
         self.wait_ready(max(0, deadline - time.monotonic()))
 
     def _spawn(self, index: int) -> None:
+        killed = self._daemons[index]
+        if killed is not None:
+            killed.close()
         self._daemons[index] = private_daemon.Daemon(
             self.endpoint(index), self._config(index), node=f"n{index}", secret=self._secret)
 
