@@ -7,13 +7,17 @@ import re
 import secrets
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from . import errors
+from .dtypes import dtype_of
 from .requests import name_of_tensor
 from .tensor import Tensor
 
 if TYPE_CHECKING:
     from .client import Client
 
+_RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 _OPERAND = re.compile(r"\s*(\w+)\s*(\[[^]]*\]\s*(?:\{[^}]*\})?)\s*(?::\s*\w+)?\s*")
 _PREFIX = f"agmm.python.{secrets.token_hex(8)}"
 _numbers = itertools.count(1)
@@ -25,6 +29,12 @@ def operands_of(spec: str) -> list[tuple[str, str]]:
     if len(parts) != 3 or None in parts or "*" not in spec.partition("->")[0]:
         raise errors.InvalidArgument(f"the spec {spec!r} is not a product; write it like A[M_x, K] * B[K, N_x] -> C[M, N_x]")
     return [(part[1], part[2]) for part in parts if part is not None]
+
+
+def result_dtype_of(spec: str) -> np.dtype[Any] | None:
+    """Returns the dtype that a spec gives its result; None: that of A."""
+    named = _RESULT_DTYPE.search(spec)
+    return None if named is None else dtype_of(named[1])
 
 
 def product(client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any, options: dict[str, Any]) -> Tensor:

@@ -21,9 +21,9 @@ import torch
 
 from . import errors, shared
 from .client import Client
-from .dtypes import DTYPES, dtype_of
+from .dtypes import DTYPES
 from .job_info import JobInfo
-from .product import operands_of
+from .product import operands_of, result_dtype_of
 from .tensor import Tensor
 
 _TORCH_DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float16)  # in the order of DTYPES
@@ -35,7 +35,6 @@ _SPECS = {
 }
 _SHARDINGS = {"column": "[K, N_x]", "row": "[K_x, N]"}  # of weights
 _SHARDING = re.compile(r"\[\s*[^_\s]+?(?:_(\w+))?\s*,\s*[^_\s]+?(?:_(\w+))?\s*\]")
-_RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 
 _PREFIX = f"agmm.torch.{secrets.token_hex(8)}"
 _numbers = itertools.count(1)
@@ -287,9 +286,8 @@ def _(x: torch.Tensor, key: str, out_features: int) -> torch.Tensor:
 def _empty_product(a: torch.Tensor, b: torch.Tensor, spec: str) -> torch.Tensor:
     if a.dim() != 2 or b.dim() != 2 or a.shape[1] != b.shape[0]:
         raise errors.InvalidArgument(f"shapes {tuple(a.shape)} and {tuple(b.shape)} have no product; give M x K and K x N")
-    named = _RESULT_DTYPE.search(spec)
-    dtype = a.dtype if named is None else _TORCH_DTYPES[DTYPES.index(dtype_of(named[1]))]
-    return a.new_empty(a.shape[0], b.shape[1], dtype=dtype)
+    dtype = result_dtype_of(spec)
+    return a.new_empty(a.shape[0], b.shape[1], dtype=a.dtype if dtype is None else _TORCH_DTYPES[DTYPES.index(dtype)])
 
 
 def _checked(dtype: torch.dtype) -> torch.dtype:
