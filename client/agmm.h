@@ -33,6 +33,7 @@
 #include <span>
 #include <stop_token>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -126,9 +127,32 @@ class [[nodiscard]] Result {
 enum class ElementType { kF32, kBF16, kF16 };
 int64_t BytesOf(ElementType type);  // per element: 4, 2, 2
 
-// bf16 is the upper half of an f32: rounds to nearest even, overflows to infinity, keeps NaN.
-std::vector<uint16_t> ToBF16(std::span<const float> values);
-std::vector<float> FromBF16(std::span<const uint16_t> values);
+// An element of type kBF16, the upper half of an f32, or kF16. The conversion from float rounds to
+// nearest even, overflows to infinity, and keeps NaN. Whole vectors convert by their iterators:
+// std::vector<BFloat16>(values.begin(), values.end()).
+struct BFloat16 {
+  BFloat16() = default;
+  explicit BFloat16(float value);
+  operator float() const;
+
+  uint16_t bits = 0;
+};
+struct Float16 {
+  Float16() = default;
+  explicit Float16(float value);
+  operator float() const;
+
+  uint16_t bits = 0;
+};
+
+// The types of elements in memory: float for kF32, BFloat16, Float16.
+template <typename T>
+concept Element =
+    std::is_same_v<T, float> || std::is_same_v<T, BFloat16> || std::is_same_v<T, Float16>;
+template <Element T>
+inline constexpr ElementType kTypeOf = std::is_same_v<T, float>      ? ElementType::kF32
+                                       : std::is_same_v<T, BFloat16> ? ElementType::kBF16
+                                                                     : ElementType::kF16;
 
 struct TensorSpec {
   int64_t rows = 0, cols = 0;
@@ -394,6 +418,15 @@ class Client {
                          int64_t size_bytes, const TransferOptions& options = {});
   Result<TensorInfo> Put(const std::string& name, const TensorSpec& spec, const Reader& reader,
                          const TransferOptions& options = {});
+  // Put<float>("A", m, k, a, "[M_x, K]"): the tensor has the type of the elements, and the mesh of
+  // all devices. `values` are row-major.
+  template <Element T>
+  Result<TensorInfo> Put(const std::string& name, int64_t rows, int64_t cols,
+                         std::span<const T> values, const std::string& sharding,
+                         const TransferOptions& options = {}) {
+    const TensorSpec spec = {.rows = rows, .cols = cols, .type = kTypeOf<T>, .sharding = sharding};
+    return Put(name, spec, values.data(), static_cast<int64_t>(values.size_bytes()), options);
+  }
   // Like Put, with values generated on the devices. Never repeated after a broken connection.
   Result<TensorInfo> Fill(const std::string& name, const TensorSpec& spec, const Filling& filling,
                           Milliseconds timeout = {});
@@ -407,6 +440,27 @@ class Client {
                          const TransferOptions& options = {});
   Result<TensorInfo> Get(const std::string& name, const Writer& writer,
                          const TransferOptions& options = {});
+
+  // Get<float>("C", c): fails with INVALID_ARGUMENT, too, if the tensor has elements of another
+  // type. Without `into`, returns a vector of all elements; RESOURCE_EXHAUSTED if it does not fit
+  // into memory.
+  template <Element T>
+  Result<TensorInfo> Get(const std::string& name, std::span<T> into,
+                         const TransferOptions& options = {}) {
+    return GetElements(
+        name, kTypeOf<T>, [into](int64_t) { return std::as_writable_bytes(into); }, options);
+  }
+  template <Element T>
+  Result<std::vector<T>> Get(const std::string& name, const TransferOptions& options = {}) {
+    std::vector<T> values;
+    const auto room = [&values](int64_t count) {
+      values.resize(count);
+      return std::as_writable_bytes(std::span<T>(values));
+    };
+    const Result<TensorInfo> got = GetElements(name, kTypeOf<T>, room, options);
+    if (!got.ok()) return got.status();
+    return values;
+  }
 
   // Like Put and Get, each on a thread of the library, which is also the thread of the callbacks.
   // The data must live, and must not be touched, until the future is ready. It is ready at the
@@ -454,6 +508,11 @@ class Client {
 
  private:
   explicit Client(std::shared_ptr<ClientState> state);
+  // `room` returns the memory for that many elements.
+  Result<TensorInfo> GetElements(const std::string& name, ElementType type,
+                                 const std::function<std::span<std::byte>(int64_t count)>& room,
+                                 const TransferOptions& options);
+
   std::shared_ptr<ClientState> state_;
 };
 

@@ -14,21 +14,14 @@ namespace {
 constexpr int64_t kTokens = 64, kIn = 512, kOut = 768;
 
 // The activation of a round, in bf16: one small integer everywhere.
-std::vector<uint16_t> Activation(int value) {
-  return agmm::ToBF16(std::vector<float>(kTokens * kIn, static_cast<float>(value)));
-}
-
-template <typename T>
-int64_t BytesOf(const std::vector<T>& values) {
-  return values.size() * sizeof(T);
+std::vector<agmm::BFloat16> Activation(int value) {
+  return std::vector(kTokens * kIn, agmm::BFloat16(static_cast<float>(value)));
 }
 
 agmm::Status Round(agmm::Client& client, int value) {
-  const std::vector<uint16_t> x = Activation(value);
-  const agmm::TensorSpec spec = {
-      .rows = kTokens, .cols = kIn, .type = agmm::ElementType::kBF16, .sharding = "[M_x, K]"};
   // From the second round on, "model.X" has this spec, so its contents are rewritten in place.
-  if (auto put = client.Put("model.X", spec, x.data(), BytesOf(x)); !put.ok()) return put.status();
+  auto put = client.Put<agmm::BFloat16>("model.X", kTokens, kIn, Activation(value), "[M_x, K]");
+  if (!put.ok()) return put.status();
   auto job = client.Submit({.spec = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]",
                             .a = "model.X",
                             .b = "model.W",
@@ -36,11 +29,11 @@ agmm::Status Round(agmm::Client& client, int value) {
   if (!job.ok()) return job.status();
   // The get below would wait for the job, too; this wait returns the job's error.
   if (auto done = job->Wait(); !done.ok()) return done.status();
-  std::vector<uint16_t> y(kTokens * kOut);
-  if (auto got = client.Get("model.Y", y.data(), BytesOf(y)); !got.ok()) return got.status();
+  auto y = client.Get<agmm::BFloat16>("model.Y");
+  if (!y.ok()) return y.status();
   // W is 1/32 everywhere: each element is K * value / 32.
   const float expected = static_cast<float>(kIn) * value / 32;
-  for (const float element : agmm::FromBF16(y))
+  for (const float element : *y)
     if (element != expected) return {agmm::StatusCode::kDataLoss, "Y is wrong"};
   return {};
 }
@@ -48,11 +41,8 @@ agmm::Status Round(agmm::Client& client, int value) {
 agmm::Status Run(const char* endpoint, int rounds) {
   auto client = agmm::Client::Connect({.endpoint = endpoint, .session = true});
   if (!client.ok()) return client.status();
-  const std::vector<uint16_t> w = agmm::ToBF16(std::vector<float>(kIn * kOut, 1.f / 32));
-  auto weight = (*client)->Put(
-      "model.W",
-      {.rows = kIn, .cols = kOut, .type = agmm::ElementType::kBF16, .sharding = "[K, N_x]"},
-      w.data(), BytesOf(w));
+  const std::vector w(kIn * kOut, agmm::BFloat16(1.f / 32));
+  auto weight = (*client)->Put<agmm::BFloat16>("model.W", kIn, kOut, w, "[K, N_x]");
   if (!weight.ok()) return weight.status();
   std::vector<double> times_us;
   for (int round = 0; round < rounds; ++round) {

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <future>
 #include <memory>
+#include <new>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,7 +16,7 @@
 #include "client/connect/tensor_transfer.h"
 #include "client/library/client_state.h"
 #include "kernels/base/deadline.h"
-#include "kernels/base/dtype.h"
+#include "kernels/base/dtype_traits.h"
 #include "kernels/base/status.h"
 #include "proto/convert/time.h"
 
@@ -36,6 +37,13 @@ absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   return timeout > absl::ZeroDuration() ? timeout : kDefaultJobTimeout;
 }
 
+absl::string_view NameOf(ElementType type) {
+  return TraitsOf(type == ElementType::kF32    ? DType::kF32
+                  : type == ElementType::kBF16 ? DType::kBF16
+                                               : DType::kF16)
+      .name;
+}
+
 Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element_bytes) {
   return Status(
       StatusCode::kInvalidArgument,
@@ -47,6 +55,21 @@ Status WrongSize(int64_t size_bytes, int64_t rows, int64_t cols, int64_t element
 Status NullData(int64_t size_bytes) {
   return Status(StatusCode::kInvalidArgument,
                 absl::StrFormat("data is null; give the address of %d bytes", size_bytes));
+}
+
+Status WrongType(const TensorInfo& tensor, ElementType wanted) {
+  return Status(
+      StatusCode::kInvalidArgument,
+      absl::StrFormat("\"%s\" has elements of type %s, and %s was requested; get it as %s",
+                      tensor.name, NameOf(tensor.spec.type), NameOf(wanted),
+                      NameOf(tensor.spec.type)));
+}
+
+Status NoMemory(const TensorInfo& tensor) {
+  return Status(StatusCode::kResourceExhausted,
+                absl::StrFormat("no memory for the %d x %d elements of \"%s\"; get it in pieces, "
+                                "with a Writer",
+                                tensor.spec.rows, tensor.spec.cols, tensor.name));
 }
 
 // The error for an empty std::function.
@@ -229,9 +252,11 @@ Result<std::vector<JobInfo>> Client::Jobs(int limit, Milliseconds timeout) {
 
 Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec, const void* data,
                                int64_t size_bytes, const TransferOptions& options) {
-  if (const std::optional<int64_t> bytes = BytesIn(spec); bytes.has_value() && *bytes != size_bytes)
-    return WrongSize(size_bytes, spec.rows, spec.cols, BytesOf(spec.type));
-  if (data == nullptr) return NullData(size_bytes);
+  if (const std::optional<int64_t> bytes = BytesIn(spec); bytes.has_value()) {
+    if (*bytes != size_bytes)
+      return WrongSize(size_bytes, spec.rows, spec.cols, BytesOf(spec.type));
+    if (data == nullptr) return NullData(size_bytes);
+  }
   const char* const from = static_cast<const char*>(data);
   return Put(
       name, spec,
@@ -294,6 +319,31 @@ Result<TensorInfo> Client::Get(const std::string& name, const Writer& writer,
       options);
 }
 
+Result<TensorInfo> Client::GetElements(
+    const std::string& name, ElementType type,
+    const std::function<std::span<std::byte>(int64_t count)>& room,
+    const TransferOptions& options) {
+  std::span<std::byte> into;
+  return GetPieces(
+      state_.get(), name,
+      [&](const TensorInfo& tensor, int64_t offset_bytes, const std::byte* from, int64_t size) {
+        const TensorSpec& spec = tensor.spec;
+        if (offset_bytes == 0) {
+          if (spec.type != type) return WrongType(tensor, type);
+          try {
+            into = room(spec.rows * spec.cols);
+          } catch (const std::bad_alloc&) {
+            return NoMemory(tensor);
+          }
+          if (BytesIn(spec) != static_cast<int64_t>(into.size()))
+            return WrongSize(into.size(), spec.rows, spec.cols, BytesOf(type));
+        }
+        std::memcpy(into.data() + offset_bytes, from, size);
+        return Status();
+      },
+      options);
+}
+
 std::future<Result<TensorInfo>> Client::PutAsync(std::string name, TensorSpec spec,
                                                  const void* data, int64_t size_bytes,
                                                  TransferOptions options) {
@@ -337,16 +387,9 @@ void FailWith(const Status& status) {
 
 int64_t BytesOf(ElementType type) { return type == ElementType::kF32 ? 4 : 2; }
 
-std::vector<uint16_t> ToBF16(std::span<const float> values) {
-  std::vector<uint16_t> out(values.size());
-  ConvertFromF32(DType::kBF16, values.data(), out.data(), static_cast<int64_t>(values.size()));
-  return out;
-}
-
-std::vector<float> FromBF16(std::span<const uint16_t> values) {
-  std::vector<float> out(values.size());
-  ConvertToF32(DType::kBF16, values.data(), out.data(), static_cast<int64_t>(values.size()));
-  return out;
-}
+BFloat16::BFloat16(float value) : bits(F32ToBF16(value)) {}
+BFloat16::operator float() const { return BF16ToF32(bits); }
+Float16::Float16(float value) : bits(F32ToF16(value)) {}
+Float16::operator float() const { return F16ToF32(bits); }
 
 }  // namespace agmm

@@ -43,7 +43,7 @@ TEST_F(LibraryRun, CHasTheTypeThatTheSpecGivesIt) {
   const std::vector<float> a = Integers(kM * kK, 1), b = Integers(kK * kN, 2);
   TensorSpec spec_a = SpecA(), spec_b = SpecB();
   spec_a.type = spec_b.type = ElementType::kBF16;
-  const std::vector<uint16_t> narrow_a = ToBF16(a), narrow_b = ToBF16(b);
+  const std::vector<BFloat16> narrow_a(a.begin(), a.end()), narrow_b(b.begin(), b.end());
   ASSERT_TRUE(client_->Put("A", spec_a, narrow_a.data(), narrow_a.size() * 2).ok());
   ASSERT_TRUE(client_->Put("B", spec_b, narrow_b.data(), narrow_b.size() * 2).ok());
   JobRequest request = Request();

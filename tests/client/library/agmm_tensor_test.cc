@@ -232,21 +232,6 @@ TEST(Library, AMissingDaemonIsReportedAtOnce) {
             StatusCode::kInvalidArgument);
 }
 
-TEST(Library, BF16RoundsToNearestEven) {
-  // 1 + 2^-8 lies between two neighbours and goes to the even one; 1 + 3 * 2^-8, too.
-  const std::vector<float> values = {
-      1.f,          1.f + 1.f / 256, 1.f + 3.f / 256, -0.f, std::numeric_limits<float>::infinity(),
-      std::nanf("")};
-  const std::vector<float> back = FromBF16(ToBF16(values));
-  ASSERT_EQ(back.size(), values.size());
-  EXPECT_EQ(back[0], 1.f);
-  EXPECT_EQ(back[1], 1.f);
-  EXPECT_EQ(back[2], 1.f + 4.f / 256);
-  EXPECT_TRUE(std::signbit(back[3]));
-  EXPECT_TRUE(std::isinf(back[4]));
-  EXPECT_TRUE(std::isnan(back[5]));
-}
-
 TEST(LibraryDeathTest, TheValueOfAnErrorEndsTheProcess) {
   const Result<int> error = Status(StatusCode::kNotFound, "there is no such thing");
   EXPECT_DEATH(error.value(), "agmm: NOT_FOUND: there is no such thing");
