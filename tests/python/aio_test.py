@@ -134,7 +134,7 @@ def test_a_deadline_of_asyncio_cancels_a_product(run):
         jobs = await client.jobs(1)
         with pytest.raises(agmm.Cancelled):
             await (await client.job(jobs[0].id))
-        # The arrays' tensors are gone, too.
+        # The tensors of the arrays were deleted, too.
         assert all(tensor.name == "C" for tensor in await client.tensors())
 
     run(body)

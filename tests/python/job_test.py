@@ -11,7 +11,7 @@ import pytest
 
 SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 PATIENCE_S = 60
-# Of a job that runs for minutes.
+# A job with it runs for minutes.
 LONG = {"repeat": 1_000_000, "timeout": 600}
 
 
