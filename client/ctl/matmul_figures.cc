@@ -26,7 +26,7 @@ std::vector<int64_t> SpreadOver(int64_t last, int64_t count) {
   return numbers;
 }
 
-absl::StatusOr<std::vector<float>> Read(const NpyReader& file, int64_t row, int64_t col,
+absl::StatusOr<std::vector<float>> Read(const MatrixReader& file, int64_t row, int64_t col,
                                         int64_t count) {
   std::vector<char> raw(count * SizeOf(file.dtype()));
   AGMM_RETURN_IF_ERROR(file.ReadElements(row * file.cols() + col, count, raw.data()));
@@ -144,8 +144,8 @@ Figures FiguresOf(const Problem& problem, const std::vector<double>& runs_ms,
   return figures;
 }
 
-absl::StatusOr<SampleError> SampledError(const NpyReader& a, const NpyReader& b,
-                                         const NpyReader& c) {
+absl::StatusOr<SampleError> SampledError(const MatrixReader& a, const MatrixReader& b,
+                                         const MatrixReader& c) {
   SampleError result;
   const std::vector<int64_t> rows = SpreadOver(c.rows() - 1, kRows);
   std::vector<std::vector<float>> a_rows;

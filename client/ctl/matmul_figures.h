@@ -9,7 +9,7 @@
 
 #include "absl/strings/string_view.h"
 #include "agmm/v1/job.pb.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -89,7 +89,7 @@ struct SampleError {
 // evenly with both ends included. A B is computed in f64 from the files, so the rounding of A and B
 // to a narrower dtype counts as an error. An element that is not finite in C or in A B is left out.
 // Reads K short pieces of B for each window. Errors: those of reading.
-absl::StatusOr<SampleError> SampledError(const NpyReader& a, const NpyReader& b,
-                                         const NpyReader& c);
+absl::StatusOr<SampleError> SampledError(const MatrixReader& a, const MatrixReader& b,
+                                         const MatrixReader& c);
 
 }  // namespace agmm

@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/terminal_line.h"
-#include "client/npy/npy_transfer.h"
+#include "client/files/matrix_transfer.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"

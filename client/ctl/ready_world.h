@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "client/connect/connection.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 #include "kernels/schedule/topology.h"
 
 namespace agmm {

@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/time.h"
-#include "client/npy/output_file.h"
+#include "client/files/output_file.h"
 #include "kernels/base/read_file.h"
 #include "kernels/base/units.h"
 #include "kernels/base/utf8.h"

@@ -33,7 +33,7 @@
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/trace_events.h"
 #include "client/ctl/verbs.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"

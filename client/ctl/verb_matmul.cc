@@ -18,7 +18,7 @@
 #include "client/ctl/ready_world.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
-#include "client/npy/npy_transfer.h"
+#include "client/files/matrix_transfer.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"
@@ -38,7 +38,7 @@ struct MatmulFlags {
 
 // The checked flags, with the files open.
 struct Inputs {
-  std::unique_ptr<NpyReader> a, b;
+  std::unique_ptr<MatrixReader> a, b;
   DType dtype;  // of operands to which the spec gives none
   Shape shape;
   absl::Duration timeout;
@@ -59,9 +59,9 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
     return absl::InvalidArgumentError(
         "--compare needs at least --repeat 2, because the first run of each algorithm warms up");
   }
-  AGMM_ASSIGN_OR_RETURN(inputs.a, NpyReader::Open(flags.a));
-  AGMM_ASSIGN_OR_RETURN(inputs.b, NpyReader::Open(flags.b));
-  const NpyReader &a = *inputs.a, &b = *inputs.b;
+  AGMM_ASSIGN_OR_RETURN(inputs.a, OpenNpy(flags.a));
+  AGMM_ASSIGN_OR_RETURN(inputs.b, OpenNpy(flags.b));
+  const MatrixReader &a = *inputs.a, &b = *inputs.b;
   if (a.cols() != b.rows()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s is %d x %d and %s is %d x %d: the first must have as many columns (%d) as the second "
@@ -95,7 +95,7 @@ absl::StatusOr<Inputs> OpenInputs(const MatmulFlags& flags) {
   return inputs;
 }
 
-absl::Status SendFile(Connection* connection, const NpyReader& file, const v1::Tensor& tensor,
+absl::Status SendFile(Connection* connection, const MatrixReader& file, const v1::Tensor& tensor,
                       DType dtype) {
   ProgressLine line(file.name(), file.rows() * file.cols() * SizeOf(dtype));
   v1::BeginUpload begin;
@@ -169,7 +169,7 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_RETURN_IF_ERROR(FetchFile(connection, product.tensor(kC), flags.out, out.get()).status());
   result.non_finite = out->non_finite();
   if (flags.compare) {
-    AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyReader> c, NpyReader::Open(flags.out));
+    AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixReader> c, OpenNpy(flags.out));
     AGMM_ASSIGN_OR_RETURN(result.error, SampledError(*inputs.a, *inputs.b, *c));
   }
   result.problem = problem;

@@ -15,7 +15,7 @@
 #include "client/ctl/report.h"
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
-#include "client/npy/npy_transfer.h"
+#include "client/files/matrix_transfer.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/plan_inputs.h"
@@ -83,20 +83,20 @@ struct PutFlags : SpecFlags {
   std::string file;
 };
 
-absl::StatusOr<std::unique_ptr<NpyReader>> OpenInput(const PutFlags& flags) {
-  if (flags.shape.empty()) return NpyReader::Open(flags.file);
+absl::StatusOr<std::unique_ptr<MatrixReader>> OpenInput(const PutFlags& flags) {
+  if (flags.shape.empty()) return OpenNpy(flags.file);
   if (flags.dtype.empty()) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "--shape makes %s a raw file, which needs --dtype: f32, bf16 or f16", flags.file));
   }
   AGMM_ASSIGN_OR_RETURN(const Dimensions shape, ParseDimensions(flags.shape));
   AGMM_ASSIGN_OR_RETURN(const DType dtype, ParseDType(flags.dtype));
-  return NpyReader::OpenRaw(flags.file, shape.rows, shape.cols, dtype);
+  return OpenRaw(flags.file, shape.rows, shape.cols, dtype);
 }
 
 absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* connection) {
   AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(flags.name));
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<NpyReader> file, OpenInput(flags));
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixReader> file, OpenInput(flags));
   DType dtype = file->dtype();
   if (!flags.dtype.empty()) {
     AGMM_ASSIGN_OR_RETURN(dtype, ParseDType(flags.dtype));

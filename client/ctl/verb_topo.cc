@@ -10,7 +10,7 @@
 #include "client/ctl/measurement.h"
 #include "client/ctl/topo_text.h"
 #include "client/ctl/verbs.h"
-#include "client/npy/output_file.h"
+#include "client/files/output_file.h"
 #include "kernels/base/status.h"
 #include "proto/convert/machine_messages.h"
 #include "proto/convert/machine_text.h"

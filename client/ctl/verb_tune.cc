@@ -18,7 +18,7 @@
 #include "client/ctl/tuning_report.h"
 #include "client/ctl/tuning_run.h"
 #include "client/ctl/verbs.h"
-#include "client/npy/output_file.h"
+#include "client/files/output_file.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/predict/tuning.h"

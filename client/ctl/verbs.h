@@ -12,7 +12,7 @@
 #include "client/connect/connection.h"
 #include "client/ctl/flag_conflicts.h"
 #include "client/ctl/json.h"
-#include "client/npy/output_file.h"
+#include "client/files/output_file.h"
 #include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
 

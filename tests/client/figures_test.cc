@@ -111,12 +111,12 @@ TEST_F(Figures, OnlyTheSpreadOfRunsIndicatesABusyMachine) {
 
 class SampledErrorTest : public ::testing::Test {
  protected:
-  std::unique_ptr<NpyReader> File(const std::string& name, int64_t rows, int64_t cols,
-                                  const std::vector<float>& values) {
+  std::unique_ptr<MatrixReader> File(const std::string& name, int64_t rows, int64_t cols,
+                                     const std::vector<float>& values) {
     const std::string path = folder_ / name;
     auto file = *NpyWriter::Create(path, rows, cols, DType::kF32);
     EXPECT_TRUE(file->Append(rows * cols, values.data()).ok() && file->Commit().ok());
-    return *NpyReader::Open(path);
+    return *OpenNpy(path);
   }
   const TempFolder folder_{"sampled_error"};
 };

@@ -1,4 +1,4 @@
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 
 #include <fcntl.h>
 #include <grp.h>
@@ -66,7 +66,7 @@ class Npy : public ::testing::Test {
   }
   void ExpectRefused(absl::string_view bytes, absl::string_view what) const {
     WriteFile(bytes);
-    const auto reader = NpyReader::Open(Path());
+    const auto reader = OpenNpy(Path());
     ASSERT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument) << what;
     const std::string message(reader.status().message());
     EXPECT_THAT(message, HasSubstr(std::string(what)));
@@ -98,7 +98,7 @@ TEST_F(Npy, WrittenMatricesAreReadBack) {
       written += count;
     }
     ASSERT_TRUE((*writer)->Commit().ok());
-    const auto reader = NpyReader::Open(Path());
+    const auto reader = OpenNpy(Path());
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ((*reader)->rows(), rows);
     EXPECT_EQ((*reader)->cols(), 5);
@@ -129,7 +129,7 @@ TEST_F(Npy, Versions2And3AndOtherSpellingsOfTheDictAreRead) {
     std::string bytes("\x93NUMPY", 6);
     bytes += {version, '\0', static_cast<char>(dict.size()), '\0', '\0', '\0'};
     WriteFile(absl::StrCat(bytes, dict, Data(12)));
-    const auto reader = NpyReader::Open(Path());
+    const auto reader = OpenNpy(Path());
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_EQ((*reader)->dtype(), DType::kF16);
     EXPECT_EQ((*reader)->cols(), 3);
@@ -148,7 +148,7 @@ TEST_F(Npy, FortranOrderIsReadByRows) {
     WriteFile(Bytes(absl::StrCat("{'descr': '", dtype == DType::kF32 ? "<f4" : "<f2",
                                  "', 'fortran_order': True, 'shape': (3, 4), }"),
                     data));
-    const auto reader = NpyReader::Open(Path());
+    const auto reader = OpenNpy(Path());
     ASSERT_TRUE(reader.ok()) << reader.status();
     EXPECT_TRUE((*reader)->by_columns());
     EXPECT_EQ((*reader)->rows(), rows);
@@ -193,7 +193,7 @@ TEST_F(Npy, StripesOfAnySizeTransposeAFileInFortranOrder) {
   constexpr int64_t kRows = 13, kCols = 9, kSize = kRows * kCols;
   for (const DType dtype : {DType::kF32, DType::kF16}) {
     WriteFile(StoredByColumns(kRows, kCols, dtype));
-    const auto file = NpyReader::Open(Path()).value();
+    const auto file = OpenNpy(Path()).value();
     const int64_t row_bytes = kCols * SizeOf(dtype);
     for (const int64_t stripe_bytes :
          {int64_t{1}, row_bytes - 1, row_bytes, 2 * row_bytes + 3, 5 * row_bytes, 99 * row_bytes}) {
@@ -225,7 +225,7 @@ TEST_F(Npy, AWideFileInFortranOrderIsReadManyColumnsAtATime) {
        {std::tuple{3, 100'000, 10}, {1000, 300, 300}, {3000, 40, 45}, {70'000, 3, 8}}) {
     SCOPED_TRACE(testing::Message() << rows << " x " << cols);
     WriteFile(StoredByColumns(rows, cols, DType::kF32));
-    const auto file = NpyReader::Open(Path()).value();
+    const auto file = OpenNpy(Path()).value();
     RowReader reader(*file, /*stripe_bytes=*/1);
     const int64_t before = Reads();
     ExpectCounted(reader, cols, cols, DType::kF32);
@@ -298,7 +298,7 @@ TEST_F(Npy, MutilatedFilesNeverCrash) {
       }
     }
     WriteFile(bytes);
-    const auto reader = NpyReader::Open(Path());
+    const auto reader = OpenNpy(Path());
     if (!reader.ok()) {
       ++refused;
       EXPECT_EQ(reader.status().code(), absl::StatusCode::kInvalidArgument);
@@ -312,11 +312,11 @@ TEST_F(Npy, MutilatedFilesNeverCrash) {
 }
 
 TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
-  EXPECT_EQ(NpyReader::Open(Path()).status().code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(NpyReader::Open(Path()).status().message()), HasSubstr(Path()));
-  EXPECT_THAT(std::string(NpyReader::Open(folder_).status().message()),
+  EXPECT_EQ(OpenNpy(Path()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(OpenNpy(Path()).status().message()), HasSubstr(Path()));
+  EXPECT_THAT(std::string(OpenNpy(folder_).status().message()),
               HasSubstr("neither a regular file nor a pipe"));
-  EXPECT_FALSE(NpyReader::Open("/dev/zero").ok());
+  EXPECT_FALSE(OpenNpy("/dev/zero").ok());
   const auto writer = NpyWriter::Create(Path("no/such/m.npy"), 2, 3, DType::kF32);
   EXPECT_EQ(writer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("no/such/m.npy"));
@@ -324,7 +324,7 @@ TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
 
 TEST_F(Npy, ElementsOutsideTheMatrixAreRefused) {
   WriteFile(Bytes(kDict, Data(24)));
-  const auto reader = NpyReader::Open(Path()).value();
+  const auto reader = OpenNpy(Path()).value();
   auto writer = NpyWriter::Create(Path("w.npy"), 2, 3, DType::kF32).value();
   char elements[64] = {};
   for (auto [begin, count] :
@@ -342,7 +342,7 @@ TEST_F(Npy, AFileThatChangesWhileItIsReadIsDataLoss) {
     WriteFile(Bytes(kDict, Data(24)));
     std::filesystem::last_write_time(
         Path(), std::filesystem::file_time_type::clock::now() - std::chrono::hours(1));
-    const auto reader = NpyReader::Open(Path()).value();
+    const auto reader = OpenNpy(Path()).value();
     ASSERT_EQ(reader->ReadElements(0, 6, rows), absl::OkStatus());
     const std::string bytes = Bytes(kDict, Data(24));
     const std::string_view kind = how;
@@ -363,7 +363,7 @@ TEST_F(Npy, APipeIsReadLikeAFileAndNoFurtherThanItsMatrix) {
     std::thread writer([&, tail = more] {
       std::ofstream(Path("pipe"), std::ios::binary) << Bytes(kDict, Data(24)) << tail;
     });
-    const auto reader = NpyReader::Open(Path("pipe"));
+    const auto reader = OpenNpy(Path("pipe"));
     writer.join();
     EXPECT_THAT(std::string(reader.status().message()), HasSubstr(error));
     if (!reader.ok()) continue;
@@ -401,7 +401,7 @@ TEST_F(Npy, DashAndOtherNamesOfStandardStreamsAreRecognized) {
     close(pipes[1]);
     const int in = dup(STDIN_FILENO);
     dup2(pipes[0], STDIN_FILENO);
-    const auto reader = NpyReader::Open("-");
+    const auto reader = OpenNpy("-");
     dup2(in, STDIN_FILENO);
     for (const int fd : {pipes[0], in}) close(fd);
     EXPECT_TRUE(standard);
@@ -464,7 +464,7 @@ TEST_F(Npy, OnlyFilesOfKilledWritersAreRemovedByTheNextOne) {
     ASSERT_EQ(each->Commit(), absl::OkStatus());
   }
   EXPECT_EQ(FileCount(), before);
-  EXPECT_EQ(NpyReader::Open(Path()).value()->rows(), 2);
+  EXPECT_EQ(OpenNpy(Path()).value()->rows(), 2);
 }
 
 TEST_F(Npy, ATemporaryNameInUseIsSkipped) {
@@ -615,7 +615,7 @@ TEST_F(Npy, LinksAreFollowedEvenToMissingTargets) {
     ASSERT_TRUE(writer->Append(1, &one).ok());
     ASSERT_EQ(writer->Commit(), absl::OkStatus());
     EXPECT_TRUE(std::filesystem::is_symlink(Path(link)));
-    EXPECT_EQ(NpyReader::Open(Path(target)).value()->rows(), 1);
+    EXPECT_EQ(OpenNpy(Path(target)).value()->rows(), 1);
   }
   std::filesystem::create_symlink("loop.npy", Path("loop.npy"));
   EXPECT_THAT(

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/npy/npy_transfer.h"
+#include "client/files/matrix_transfer.h"
 #include "daemon/node/uploads.h"
 #include "gtest/gtest.h"
 #include "kernels/base/deadline.h"
@@ -206,7 +206,7 @@ TEST_F(ContentsOfThree, ResumeAfterABrokenConnection) {
 TEST_F(ContentsOfThree, OfRawBF16FilesArriveUnchanged) {
   const std::string path = world_.Path("A.bf16");
   WriteFile(path, Contents().substr(0, kTensorRows * kTensorCols * 2));
-  const auto file = NpyReader::OpenRaw(path, kTensorRows, kTensorCols, DType::kBF16);
+  const auto file = OpenRaw(path, kTensorRows, kTensorCols, DType::kBF16);
   ASSERT_TRUE(file.ok()) << file.status();
   const auto connection = world_.Connect(0);
   const auto tensor = UploadFile(connection.get(), Put("[M_x, K]", {0, 1, 2}, DType::kBF16), **file,

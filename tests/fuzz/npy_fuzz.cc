@@ -6,14 +6,14 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 #include "tests/fuzz/fuzz.h"
 
 namespace agmm::fuzz {
 namespace {
 
 void CheckHeader(absl::string_view text) {
-  const absl::StatusOr<NpyLayout> layout = ParseNpyHeader(text);
+  const absl::StatusOr<MatrixLayout> layout = ParseNpyHeader(text);
   if (!layout.ok()) return;
   FUZZ_CHECK(layout->data_offset >= 10 && layout->data_offset <= kMaxNpyHeaderBytes, "offset");
   for (int64_t size : {layout->rows, layout->cols})
@@ -21,7 +21,7 @@ void CheckHeader(absl::string_view text) {
   // A header that can be read can be written, and reads the same again.
   const std::string preamble = NpyPreamble(layout->rows, layout->cols, layout->dtype);
   FUZZ_CHECK(preamble.size() % 64 == 0, preamble);
-  const absl::StatusOr<NpyLayout> same = ParseNpyHeader(preamble);
+  const absl::StatusOr<MatrixLayout> same = ParseNpyHeader(preamble);
   FUZZ_CHECK(same.ok() && same->rows == layout->rows && same->cols == layout->cols &&
                  same->dtype == layout->dtype &&
                  same->data_offset == static_cast<int64_t>(preamble.size()),
@@ -41,7 +41,7 @@ void CheckReader(absl::string_view text) {
   FUZZ_CHECK(ftruncate(fd, 0) == 0 &&
                  pwrite(fd, text.data(), text.size(), 0) == static_cast<ssize_t>(text.size()),
              "memfd");
-  const auto reader = NpyReader::Open(absl::StrCat("/proc/self/fd/", fd));
+  const auto reader = OpenNpy(absl::StrCat("/proc/self/fd/", fd));
   if (!reader.ok()) return;
   // Open has compared the size with the shape, so the matrix is not larger than the input.
   const int64_t rows = (*reader)->rows(), cols = (*reader)->cols();

@@ -49,9 +49,9 @@ ARROWS = {
     # agmm.h, the library's header.
     "client": [],
     "client/connect": ["proto", "proto/channel", "proto/convert", "kernels/base"],
-    "client/npy": ["client/connect", "proto", "proto/convert", "kernels/base"],
-    "client/library": ["client", "client/connect", "proto", "proto/convert", "kernels/base"],
-    "client/ctl": ["client/connect", "client/npy", "proto", "proto/convert", "kernels/predict", "kernels/schedule",
+    "client/files": ["client/connect", "proto", "proto/convert", "kernels/base"],
+    "client/library": ["client", "client/connect", "client/files", "proto", "proto/convert", "kernels/base"],
+    "client/ctl": ["client/connect", "client/files", "proto", "proto/convert", "kernels/predict", "kernels/schedule",
                    "kernels/base"],
     "client/examples": ["client"],
 }
@@ -315,7 +315,7 @@ class SelfTest(unittest.TestCase):
                 ("kernels/cpu/a.cc", "kernels/cuda/device.h"),
                 ("kernels/cpu/a.cc", "agmm/v1/job.pb.h"),
                 ("kernels/cpu/a.cc", "daemon/sequencer/queue.h"),
-                ("daemon/sequencer/a.cc", "client/npy/npy.h"),
+                ("daemon/sequencer/a.cc", "client/files/npy.h"),
                 ("client/connect/a.cc", "daemon/sequencer/queue.h"),
                 ("client/ctl/a.cc", "daemon/sequencer/queue.h"),
                 ("client/connect/a.cc", "kernels/schedule/plan.h"),
@@ -325,8 +325,8 @@ class SelfTest(unittest.TestCase):
                 ("daemon/sequencer/a.cc", "daemon/rpc/server.h"),
                 ("daemon/node/a.cc", "daemon/daemon.h"),
                 ("client/connect/a.cc", "client/ctl/table.h"),
-                ("client/connect/a.cc", "client/npy/npy.h"),
-                ("client/library/a.cc", "client/npy/npy.h"),
+                ("client/connect/a.cc", "client/files/npy.h"),
+                ("client/library/a.cc", "client/ctl/json.h"),
                 ("client/ctl/a.cc", "kernels/device/device.h"),
                 ("client/examples/a.cc", "kernels/base/units.h"),
                 ("proto/convert/a.cc", "kernels/device/device.h")]:
@@ -340,8 +340,9 @@ class SelfTest(unittest.TestCase):
                 ("proto/convert/a.cc", "agmm/v1/job.pb.h"),
                 ("client/connect/a.cc", "proto/convert/rpc_status.h"),
                 ("client/ctl/a.cc", "kernels/schedule/plan.h"),
+                ("client/library/a.cc", "client/files/npy.h"),
                 ("tests/e2e/a.cc", "daemon/sequencer/queue.h"),
-                ("tests/e2e/a.cc", "client/npy/npy.h")]:
+                ("tests/e2e/a.cc", "client/files/npy.h")]:
             self.accepted(path, f'#include "{included}"')
 
     def test_files_and_folders_do_not_include_each_other(self):

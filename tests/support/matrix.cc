@@ -7,7 +7,7 @@
 #include <memory>
 #include <random>
 
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 
 namespace agmm {
 namespace {
@@ -59,10 +59,10 @@ void WriteNpy(const std::string& path, const TestMatrix& matrix, DType dtype) {
 }
 
 TestMatrix ReadNpy(const std::string& path) {
-  const auto reader = NpyReader::Open(path);
+  const auto reader = OpenNpy(path);
   EXPECT_TRUE(reader.ok()) << reader.status();
   if (!reader.ok()) return {};
-  const NpyReader& file = **reader;
+  const MatrixReader& file = **reader;
   std::vector<char> bytes(file.rows() * file.cols() * SizeOf(file.dtype()));
   EXPECT_TRUE(file.ReadElements(0, file.rows() * file.cols(), bytes.data()).ok());
   TestMatrix matrix{file.rows(), file.cols(), std::vector<float>(file.rows() * file.cols())};

@@ -1,4 +1,4 @@
-#include "client/npy/output_file.h"
+#include "client/files/output_file.h"
 
 #include <fcntl.h>
 #include <sys/file.h>

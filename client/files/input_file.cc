@@ -1,4 +1,4 @@
-#include "client/npy/input_file.h"
+#include "client/files/input_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>

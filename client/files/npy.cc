@@ -1,4 +1,4 @@
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 
 #include <algorithm>
 #include <cstring>
@@ -18,29 +18,10 @@
 namespace agmm {
 namespace {
 
-// For a file that is stored by columns: the largest gap between two columns that one read covers,
-// and the largest read, unless one column is larger.
-constexpr int64_t kColumnGapBytes = 4 << 10, kColumnSpanBytes = 256 << 10;
-
 absl::Status CheckNotEmpty(const std::string& path, int64_t rows, int64_t cols) {
   if (rows >= 1 && cols >= 1) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
       "%s: a matrix of %d x %d is empty; give at least one row and one column", path, rows, cols));
-}
-
-absl::Status CheckRange(const std::string& path, int64_t begin, int64_t count,
-                        const NpyLayout& layout) {
-  const int64_t size = layout.rows * layout.cols;
-  if (begin >= 0 && count >= 0 && begin <= size && count <= size - begin) return absl::OkStatus();
-  return absl::OutOfRangeError(absl::StrFormat(
-      "%d elements from number %d are outside the %d of %s", count, begin, size, path));
-}
-
-// Copies `count` elements of `bytes` each to places that are `stride` elements apart.
-template <typename Element>
-void Scatter(const char* from, int64_t count, int64_t stride, char* to) {
-  for (int64_t i = 0; i < count; ++i)
-    std::memcpy(to + i * stride * sizeof(Element), from + i * sizeof(Element), sizeof(Element));
 }
 
 // The number of elements that have all bits of the exponent `mask` set.
@@ -112,7 +93,7 @@ absl::StatusOr<DType> ParseDescr(const std::string& descr) {
 }
 
 // Parses the dict: 'descr', 'fortran_order' and 'shape', in any order, nothing else.
-absl::StatusOr<NpyLayout> ParseDict(absl::string_view text) {
+absl::StatusOr<MatrixLayout> ParseDict(absl::string_view text) {
   const auto dict = nlohmann::json::parse(ToJson(text), nullptr, /*allow_exceptions=*/false);
   if (dict.is_object() && dict.contains("descr") && dict["descr"].is_array()) {
     return absl::InvalidArgumentError(
@@ -126,7 +107,7 @@ absl::StatusOr<NpyLayout> ParseDict(absl::string_view text) {
                         "found \"%s\"; save it with numpy.save",
                         absl::CHexEscape(text.substr(0, 80))));
   }
-  NpyLayout layout;
+  MatrixLayout layout;
   AGMM_ASSIGN_OR_RETURN(layout.dtype, ParseDescr(dict["descr"]));
   const std::vector<int64_t> shape = dict["shape"];
   if (shape.size() != 2) {
@@ -144,9 +125,29 @@ absl::StatusOr<NpyLayout> ParseDict(absl::string_view text) {
   return layout;
 }
 
+// Checks the size of the file.
+absl::StatusOr<std::unique_ptr<MatrixReader>> Checked(std::unique_ptr<InputFile> file,
+                                                      const MatrixLayout& layout) {
+  const int64_t element_bytes = SizeOf(layout.dtype);
+  // Computed in f64, because the product of hostile sizes may overflow.
+  const double needed = static_cast<double>(layout.rows) * layout.cols * element_bytes;
+  constexpr double kMost = 0x1p62;
+  const int64_t most = needed > kMost
+                           ? INT64_MAX
+                           : layout.data_offset + layout.rows * layout.cols * element_bytes + 1;
+  // One more byte shows that bytes are left over.
+  AGMM_ASSIGN_OR_RETURN(const int64_t size, file->SizeUpTo(most));
+  if (size == most - 1) return std::make_unique<MatrixReader>(std::move(file), layout);
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: %s: %d x %d %s take %.0f bytes%s, %d were found", file->name(),
+      size < most ? "truncated" : "bytes are left over", layout.rows, layout.cols,
+      Name(layout.dtype), needed, layout.data_offset == 0 ? "" : " after the header",
+      size - layout.data_offset));
+}
+
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<MatrixReader>> OpenNpy(const std::string& path) {
   AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(path));
   AGMM_ASSIGN_OR_RETURN(const int64_t size, file->SizeUpTo(kMaxNpyHeaderBytes));
   std::string text(std::min(size, kMaxNpyHeaderBytes), '\0');
@@ -157,81 +158,14 @@ absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Open(const std::string& pa
   return Checked(std::move(file), *layout);
 }
 
-absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::OpenRaw(const std::string& path, int64_t rows,
-                                                              int64_t cols, DType dtype) {
+absl::StatusOr<std::unique_ptr<MatrixReader>> OpenRaw(const std::string& path, int64_t rows,
+                                                      int64_t cols, DType dtype) {
   AGMM_RETURN_IF_ERROR(CheckNotEmpty(path, rows, cols));
   AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(path));
   return Checked(std::move(file), {rows, cols, dtype});
 }
 
-absl::StatusOr<std::unique_ptr<NpyReader>> NpyReader::Checked(std::unique_ptr<InputFile> file,
-                                                              const NpyLayout& layout) {
-  const int64_t element_bytes = SizeOf(layout.dtype);
-  // Computed in f64, because the product of hostile sizes may overflow.
-  const double needed = static_cast<double>(layout.rows) * layout.cols * element_bytes;
-  constexpr double kMost = 0x1p62;
-  const int64_t most = needed > kMost
-                           ? INT64_MAX
-                           : layout.data_offset + layout.rows * layout.cols * element_bytes + 1;
-  // One more byte shows that bytes are left over.
-  AGMM_ASSIGN_OR_RETURN(const int64_t size, file->SizeUpTo(most));
-  if (size == most - 1) return std::unique_ptr<NpyReader>(new NpyReader(std::move(file), layout));
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: %s: %d x %d %s take %.0f bytes%s, %d were found", file->name(),
-      size < most ? "truncated" : "bytes are left over", layout.rows, layout.cols,
-      Name(layout.dtype), needed, layout.data_offset == 0 ? "" : " after the header",
-      size - layout.data_offset));
-}
-
-absl::Status NpyReader::ReadStored(int64_t begin, int64_t count, char* out) const {
-  const int64_t bytes = count * SizeOf(dtype());
-  AGMM_ASSIGN_OR_RETURN(const int64_t got,
-                        file_->Read(layout_.data_offset + begin * SizeOf(dtype()), bytes, out));
-  if (got == bytes) return absl::OkStatus();
-  return absl::DataLossError(
-      absl::StrFormat("%s has %d bytes where %d are expected; retry when no process is writing it",
-                      file_->name(), got, bytes));
-}
-
-absl::Status NpyReader::ReadElements(int64_t begin, int64_t count, void* out) const {
-  AGMM_RETURN_IF_ERROR(CheckRange(file_->name(), begin, count, layout_));
-  char* const to = static_cast<char*>(out);
-  const absl::Status read =
-      by_columns() ? ReadByColumns(begin, count, to) : ReadStored(begin, count, to);
-  AGMM_RETURN_IF_ERROR(file_->CheckUnchanged());
-  return read;
-}
-
-absl::Status NpyReader::ReadByColumns(int64_t begin, int64_t count, char* out) const {
-  const int64_t element_bytes = SizeOf(dtype());
-  // One read covers the gaps between short columns, because a separate read takes longer than
-  // copying a page.
-  const int64_t most_gap = kColumnGapBytes / element_bytes,
-                most_span = kColumnSpanBytes / element_bytes;
-  // `first` is the first element of the range in a column; `place` is its position in the file, and
-  // `size` the number of elements of the range in that column.
-  const auto place = [&](int64_t first) { return first % cols() * rows() + first / cols(); };
-  const auto size = [&](int64_t first) { return (begin + count - 1 - first) / cols() + 1; };
-  const auto scatter = element_bytes == 4 ? Scatter<uint32_t> : Scatter<uint16_t>;
-  std::vector<char> span;
-  const int64_t end = begin + std::min(count, cols());
-  for (int64_t first = begin, next; first < end; first = next) {
-    const int64_t span_begin = place(first);
-    int64_t span_end = span_begin + size(first);
-    for (next = first + 1; next < end; ++next) {
-      const int64_t at = place(next), gap = at - span_end;
-      if (gap < 0 || gap > most_gap || at + size(next) - span_begin > most_span) break;
-      span_end = at + size(next);
-    }
-    span.resize((span_end - span_begin) * element_bytes);
-    AGMM_RETURN_IF_ERROR(ReadStored(span_begin, span_end - span_begin, span.data()));
-    for (int64_t column = first; column < next; ++column) {
-      scatter(span.data() + (place(column) - span_begin) * element_bytes, size(column), cols(),
-              out + (column - begin) * element_bytes);
-    }
-  }
-  return absl::OkStatus();
-}
+DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
 
 absl::StatusOr<std::unique_ptr<NpyWriter>> NpyWriter::Create(const std::string& path, int64_t rows,
                                                              int64_t cols, DType dtype, bool raw) {
@@ -264,7 +198,7 @@ absl::Status NpyWriter::Commit() {
   return file_->Commit();
 }
 
-absl::StatusOr<NpyLayout> ParseNpyHeader(absl::string_view file) {
+absl::StatusOr<MatrixLayout> ParseNpyHeader(absl::string_view file) {
   if (!absl::StartsWith(file, kMagic))
     return absl::InvalidArgumentError("not an .npy file: it does not begin with \\x93NUMPY");
   if (file.size() < kPrefixBytes) {
@@ -288,7 +222,7 @@ absl::StatusOr<NpyLayout> ParseNpyHeader(absl::string_view file) {
     return absl::InvalidArgumentError(
         absl::StrFormat("truncated: the header needs %d bytes, %d were found", bytes, dict.size()));
   }
-  AGMM_ASSIGN_OR_RETURN(NpyLayout layout, ParseDict(dict));
+  AGMM_ASSIGN_OR_RETURN(MatrixLayout layout, ParseDict(dict));
   layout.data_offset = static_cast<int64_t>(offset + bytes);
   return layout;
 }
@@ -304,31 +238,6 @@ std::string NpyPreamble(int64_t rows, int64_t cols, DType dtype) {
   preamble +=
       {'\1', '\0', static_cast<char>(dict.size() & 0xff), static_cast<char>(dict.size() >> 8)};
   return preamble + dict;
-}
-
-absl::Status RowReader::Read(int64_t first, int64_t count, char* out) {
-  const int64_t element_bytes = SizeOf(file_.dtype());
-  const bool inside = first >= 0 && count <= file_.rows() * file_.cols() - first;
-  if (!file_.by_columns() || !inside || file_.cols() * element_bytes > stripe_bytes_)
-    return file_.ReadElements(first, count, out);
-  while (count > 0) {
-    if (first < begin_ || first >= end_) AGMM_RETURN_IF_ERROR(ReadStripe(first / file_.cols()));
-    const int64_t take = std::min(count, end_ - first);
-    std::memcpy(out, stripe_.data() + (first - begin_) * element_bytes, take * element_bytes);
-    first += take, count -= take, out += take * element_bytes;
-  }
-  return absl::OkStatus();
-}
-
-absl::Status RowReader::ReadStripe(int64_t row) {
-  const int64_t row_bytes = file_.cols() * SizeOf(file_.dtype());
-  const int64_t rows = std::min(stripe_bytes_ / row_bytes, file_.rows() - row);
-  stripe_.resize(rows * row_bytes);
-  begin_ = row * file_.cols();
-  end_ = begin_;
-  AGMM_RETURN_IF_ERROR(file_.ReadElements(begin_, rows * file_.cols(), stripe_.data()));
-  end_ += rows * file_.cols();
-  return absl::OkStatus();
 }
 
 }  // namespace agmm

@@ -2,19 +2,15 @@
 #pragma once
 
 #include "client/connect/tensor_transfer.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 
 namespace agmm {
 
 // Uploads the whole file, see Upload, to the tensor that `begin` names, which has the file's rows
 // and columns and is of `dtype`.
 absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload begin,
-                                      const NpyReader& file, DType dtype, const Progress& progress,
-                                      const std::string& sequencer = "");
-
-// The dtype of the .npy file for a tensor: f32 for bf16, because .npy has no bf16 and f32 holds it
-// exactly.
-DType FileDType(DType dtype);
+                                      const MatrixReader& file, DType dtype,
+                                      const Progress& progress, const std::string& sequencer = "");
 
 // Downloads the tensor, see Download, to `file`, without committing it. Errors also:
 // FAILED_PRECONDITION if the tensor's shape is not that of the file.

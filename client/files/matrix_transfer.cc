@@ -1,42 +1,23 @@
-#include "client/npy/npy_transfer.h"
+#include "client/files/matrix_transfer.h"
 
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "client/npy/npy.h"
+#include "client/files/npy.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
 
 namespace agmm {
-namespace {
-
-// Converts `count` elements to another dtype, by way of f32.
-void Convert(DType from, const char* elements, DType to, char* out, int64_t count) {
-  if (to == DType::kF32) return ConvertToF32(from, elements, reinterpret_cast<float*>(out), count);
-  std::vector<float> between(count);
-  ConvertToF32(from, elements, between.data(), count);
-  ConvertFromF32(to, between.data(), out, count);
-}
-
-}  // namespace
-
-DType FileDType(DType dtype) { return dtype == DType::kBF16 ? DType::kF32 : dtype; }
 
 absl::StatusOr<v1::Tensor> UploadFile(Connection* connection, v1::BeginUpload begin,
-                                      const NpyReader& file, DType dtype, const Progress& progress,
-                                      const std::string& sequencer) {
-  RowReader source(file);
-  std::vector<char> elements;
-  const ReadFn read = [&](int64_t offset, int64_t size, char* out) -> absl::Status {
-    const int64_t first = offset / SizeOf(dtype), count = size / SizeOf(dtype);
-    if (file.dtype() == dtype) return source.Read(first, count, out);
-    elements.resize(count * SizeOf(file.dtype()));
-    AGMM_RETURN_IF_ERROR(source.Read(first, count, elements.data()));
-    Convert(file.dtype(), elements.data(), dtype, out, count);
-    return absl::OkStatus();
+                                      const MatrixReader& file, DType dtype,
+                                      const Progress& progress, const std::string& sequencer) {
+  ConvertedReader source(file, dtype);
+  const ReadFn read = [&](int64_t offset, int64_t size, char* out) {
+    return source.Read(offset, size, out);
   };
   return Upload(connection, std::move(begin), file.rows() * file.cols() * SizeOf(dtype), read,
                 progress, {}, sequencer);
@@ -59,7 +40,7 @@ absl::StatusOr<v1::Tensor> DownloadFile(Connection* connection, const v1::Tensor
     const int64_t count = static_cast<int64_t>(data.size()) / SizeOf(dtype);
     if (file->dtype() == dtype) return file->Append(count, data.data());
     elements.resize(count * SizeOf(file->dtype()));
-    Convert(dtype, data.data(), file->dtype(), elements.data(), count);
+    ConvertElements(dtype, data.data(), file->dtype(), elements.data(), count);
     return file->Append(count, elements.data());
   };
   return Download(connection, tensor, write, progress, {}, sequencer);
