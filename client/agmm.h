@@ -207,6 +207,48 @@ using Reader = std::function<Status(int64_t offset_bytes, std::byte* into, int64
 using Writer =
     std::function<Status(int64_t offset_bytes, const std::byte* from, int64_t size_bytes)>;
 
+// For the tensors of a file whose names match `pattern`, unless an earlier rule matches them.
+struct LoadRule {
+  // A glob: "*.up_proj.weight". "*" also matches dots and slashes.
+  std::string pattern;
+  // See TensorSpec; the sharding names the dimensions after `transpose`.
+  std::string sharding = "[M, N]", mesh = {};
+  std::vector<int> ranks = {};
+  std::optional<ElementType> type = std::nullopt;  // absent: the file's
+  // The tensor's name on the devices; "*" stands for the one in the file: "llama.*". Empty: the
+  // same.
+  std::string name = {};
+  // Stores the transpose: a weight of torch, which is N x K (out x in), becomes a K x N tensor.
+  bool transpose = false;
+  bool skip = false;  // does not load the tensors
+};
+
+struct LoadOptions {
+  // Requires that a rule matches each tensor, and each rule a tensor.
+  bool strict = false;
+  // `timeout` is for each tensor; `progress` counts the bytes of all.
+  TransferOptions transfer = {};
+};
+
+// The tensors of a file after Client::Load.
+struct LoadedFile {
+  struct Loaded {
+    std::string name_in_file;
+    TensorInfo tensor;
+    int64_t bytes = 0;   // on the devices, counted once for all copies
+    double seconds = 0;  // of its upload
+  };
+  std::vector<Loaded> loaded;                // in the order of the file
+  std::vector<std::string> skipped;          // names in the file, by a rule or without one
+  std::vector<std::string> unused_patterns;  // that match no name in the file
+};
+
+struct SaveOptions {
+  std::map<std::string, std::string> metadata = {};  // of a .safetensors file: {{"format", "pt"}}
+  // `timeout` is for each tensor; `progress` counts the bytes of all.
+  TransferOptions transfer = {};
+};
+
 // A tensor's shards in this process's memory: reads and writes there are reads and writes of the
 // tensor. While the mapping exists, jobs and calls that write the tensor wait; if it is writable,
 // readers wait too. The thread that holds the mapping must not wait for any of them. Thread-safe,
@@ -476,6 +518,23 @@ class Client {
                                            TransferOptions options = {});
   std::future<Result<TensorInfo>> GetAsync(std::string name, Writer writer,
                                            TransferOptions options = {});
+
+  // Loads tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory (40
+  // MiB to transpose). A tensor of one dimension is a matrix of one row. The one of an .npy file is
+  // called like the file, without ".npy". All tensors are checked before the first is put, as with
+  // Put. If one fails, the error names it and those loaded before, which stay. Errors:
+  // INVALID_ARGUMENT for a file that its format does not allow, for a tensor of the rules whose
+  // type is not F32, F16 or BF16 or that has more than two dimensions, and for rules that load
+  // nothing; DATA_LOSS if the file changes meanwhile; those of Put.
+  Result<LoadedFile> Load(const std::string& path, const std::vector<LoadRule>& rules,
+                          const LoadOptions& options = {});
+  // Saves tensors, each in one version, under their names. The file appears when it is complete. An
+  // .npy file takes one tensor, and bf16 as f32. Returns the tensors in the order of the file: f32
+  // first, then as given. Errors: INVALID_ARGUMENT; RESOURCE_EXHAUSTED for a full disk; those of
+  // Get, with the tensor's name.
+  Result<std::vector<TensorInfo>> Save(const std::string& path,
+                                       const std::vector<std::string>& names,
+                                       const SaveOptions& options = {});
 
   // Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
   // A writable mapping starts with the old contents, if any. Never repeated. Errors: NOT_FOUND;
