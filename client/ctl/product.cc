@@ -18,6 +18,7 @@
 #include "kernels/base/units.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan_hash.h"
+#include "kernels/schedule/spec.h"
 #include "kernels/schedule/text.h"
 #include "proto/convert/plan_inputs.h"
 #include "proto/convert/time.h"

@@ -69,6 +69,16 @@ std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status) {
   return ranks;
 }
 
+absl::StatusOr<Mesh> MeshOfWorld(Connection* connection, const std::string& mesh,
+                                 const std::string& ranks) {
+  std::vector<int> others;
+  if (mesh.empty() && ranks.empty()) {
+    AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, ReadyWorld(connection));
+    others = RanksOfFirstKind(status);
+  }
+  return MeshOfFlags(mesh, ranks, others);
+}
+
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name) {
   AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(name));
   return connection->GetTensor(ref);

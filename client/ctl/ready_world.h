@@ -9,6 +9,7 @@
 #include "absl/time/time.h"
 #include "client/connect/connection.h"
 #include "client/files/npy.h"
+#include "kernels/schedule/problem.h"
 #include "kernels/schedule/topology.h"
 
 namespace agmm {
@@ -31,6 +32,11 @@ absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& t
 Topology TopologyOfWorld(const v1::GetStatusResponse& status);
 // Returns the world ranks whose devices are of rank 0's kind, in order: those of the default mesh.
 std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status);
+
+// Parses --mesh and --ranks. Without both, the mesh is one axis over the ranks of rank 0's kind,
+// for which the daemon is asked.
+absl::StatusOr<Mesh> MeshOfWorld(Connection* connection, const std::string& mesh,
+                                 const std::string& ranks);
 
 // Returns the tensor called `name`: a name, or an id as "#12". Errors: NOT_FOUND.
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name);

@@ -49,12 +49,7 @@ void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
 // rank of the world, whose size the daemon is asked for.
 absl::StatusOr<v1::TensorSpec> MakeSpec(Connection* connection, const SpecFlags& flags,
                                         Dimensions shape, DType dtype) {
-  std::vector<int> ranks;
-  if (flags.mesh.empty() && flags.ranks.empty()) {
-    AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, ReadyWorld(connection));
-    ranks = RanksOfFirstKind(status);
-  }
-  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, MeshOfFlags(flags.mesh, flags.ranks, ranks));
+  AGMM_ASSIGN_OR_RETURN(const Mesh mesh, MeshOfWorld(connection, flags.mesh, flags.ranks));
   AGMM_ASSIGN_OR_RETURN(const Tensor tensor,
                         ParseTensor(flags.sharding.empty() ? kReplicated : flags.sharding, mesh,
                                     shape.rows, shape.cols, dtype));
@@ -353,6 +348,8 @@ void AddTensor(CLI::App* app, Command* command) {
   AddTensorPut(group, command);
   AddTensorGet(group, command);
   AddTensorFill(group, command);
+  AddTensorLoad(group, command);
+  AddTensorSave(group, command);
   OnVerb(group->add_subcommand("list", "List all tensors, and the memory in use by class"), command,
          std::make_shared<NoFlags>(), RunList);
   auto name = std::make_shared<std::string>();

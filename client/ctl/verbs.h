@@ -44,6 +44,8 @@ void AddPlan(CLI::App* app, Command* command);
 void AddSimulate(CLI::App* app, Command* command);
 void AddStatus(CLI::App* app, Command* command);
 void AddTensor(CLI::App* app, Command* command);
+void AddTensorLoad(CLI::App* tensor, Command* command);  // agmmctl tensor load
+void AddTensorSave(CLI::App* tensor, Command* command);  // agmmctl tensor save
 void AddTopo(CLI::App* app, Command* command);
 void AddTune(CLI::App* app, Command* command);
 

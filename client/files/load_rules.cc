@@ -15,15 +15,11 @@
 namespace agmm {
 namespace {
 
-// A name with a null byte matches no pattern, because fnmatch would see a part of it.
-bool Matches(const std::string& pattern, const std::string& name) {
-  return name.find('\0') == std::string::npos && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
-}
-
-PlannedTensor Plan(const FileTensor& stored, const std::vector<FileRule>& rules) {
+PlannedTensor Plan(const FileTensor& stored, const std::vector<FileRule>& rules,
+                   const std::vector<std::string>& transposed) {
   PlannedTensor planned{.stored = &stored};
   const auto rule = std::find_if(rules.begin(), rules.end(), [&](const FileRule& each) {
-    return Matches(each.pattern, stored.name);
+    return MatchesGlob(each.pattern, stored.name);
   });
   if (rule == rules.end()) return planned;
   planned.rule = static_cast<int>(rule - rules.begin());
@@ -33,7 +29,11 @@ PlannedTensor Plan(const FileTensor& stored, const std::vector<FileRule>& rules)
       rule->name.empty() ? stored.name : absl::StrReplaceAll(rule->name, {{"*", stored.name}});
   planned.problem = stored.layout.status();
   if (!planned.problem.ok()) return planned;
-  planned.layout = rule->transpose ? Transposed(*stored.layout) : *stored.layout;
+  const bool transpose =
+      rule->transpose || std::any_of(transposed.begin(), transposed.end(), [&](const auto& each) {
+        return MatchesGlob(each, stored.name);
+      });
+  planned.layout = transpose ? Transposed(*stored.layout) : *stored.layout;
   planned.dtype = rule->dtype.value_or(planned.layout.dtype);
   return planned;
 }
@@ -54,7 +54,7 @@ absl::Status CheckNames(const LoadPlan& plan) {
 absl::Status CheckStrict(const std::vector<FileRule>& rules, const LoadPlan& plan) {
   if (!plan.unused_rules.empty()) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("the pattern %s matches none of %s; leave it out, or do not load strictly",
+        absl::StrFormat("the pattern %s matches none of %s; leave it out, or load without strict",
                         QuotedName(rules[plan.unused_rules.front()].pattern),
                         Counted(plan.tensors.size(), "tensor")));
   }
@@ -63,8 +63,8 @@ absl::Status CheckStrict(const std::vector<FileRule>& rules, const LoadPlan& pla
     if (tensor.rule < 0) names.push_back(tensor.stored->name);
   if (names.empty()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrFormat("no rule matches %s; add one that loads or skips them, or do not load "
-                      "strictly",
+      absl::StrFormat("no rule matches %s; add one that loads or skips them, or load without "
+                      "strict",
                       NamesText(names)));
 }
 
@@ -92,12 +92,19 @@ int64_t LoadPlan::bytes() const {
   return sum;
 }
 
-LoadPlan PlanLoad(const TensorFile& file, const std::vector<FileRule>& rules) {
+bool MatchesGlob(const std::string& pattern, const std::string& name) {
+  // fnmatch would see only a part of a name with a null byte.
+  return name.find('\0') == std::string::npos && fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+LoadPlan PlanLoad(const TensorFile& file, const std::vector<FileRule>& rules,
+                  const std::vector<std::string>& transposed) {
   LoadPlan plan;
-  for (const FileTensor& stored : file.tensors()) plan.tensors.push_back(Plan(stored, rules));
+  for (const FileTensor& stored : file.tensors())
+    plan.tensors.push_back(Plan(stored, rules, transposed));
   for (size_t i = 0; i < rules.size(); ++i) {
     const auto is_matched = [&](const FileTensor& stored) {
-      return Matches(rules[i].pattern, stored.name);
+      return MatchesGlob(rules[i].pattern, stored.name);
     };
     if (std::none_of(file.tensors().begin(), file.tensors().end(), is_matched))
       plan.unused_rules.push_back(static_cast<int>(i));

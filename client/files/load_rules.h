@@ -44,8 +44,13 @@ struct LoadPlan {
   int64_t bytes() const;  // of the tensors that are taken
 };
 
+// Returns true if the glob `pattern` matches `name`.
+bool MatchesGlob(const std::string& pattern, const std::string& name);
+
+// Tensors whose names match one of `transposed` are transposed too, whatever their rule says.
 // `file` outlives the plan.
-LoadPlan PlanLoad(const TensorFile& file, const std::vector<FileRule>& rules);
+LoadPlan PlanLoad(const TensorFile& file, const std::vector<FileRule>& rules,
+                  const std::vector<std::string>& transposed = {});
 
 // Checks that the plan can be carried out. A `strict` one takes or skips every tensor by a rule,
 // and uses every rule. Errors: INVALID_ARGUMENT with the file and the first tensor or rule in
