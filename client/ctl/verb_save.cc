@@ -69,7 +69,7 @@ absl::StatusOr<v1::Tensor> SaveOne(Connection* connection, const v1::Tensor& ten
   const WriteFn write = [file](const v1::Tensor&, int64_t, absl::string_view data) {
     return file->Append(data);
   };
-  return Download(connection, ref, write, progress, Deadline::Infinite(), tensor.sequencer());
+  return Download(connection, ref, write, progress, /*limits=*/{}, tensor.sequencer());
 }
 
 absl::Status RunSave(const SaveFlags& flags, const Options& options, Connection* connection) {
