@@ -28,6 +28,9 @@ def client(daemon):
     with agmm.connect(daemon.endpoint, session=True) as client:
         yield client
     with agmm.connect(daemon.endpoint) as observer:
+        for tensor in observer.tensors():
+            if not tensor.of_session:
+                tensor.delete()
         wait_until(lambda: not observer.tensors())
 
 

@@ -1,0 +1,172 @@
+"""Ctrl-C ends each call that waits in the main thread, and cancels the job."""
+
+import signal
+import subprocess
+import sys
+import textwrap
+
+import agmm
+import numpy as np
+import pytest
+from conftest import PATIENCE_S, wait_until
+
+SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+LONG = {"repeat": 1_000_000, "timeout": 600}
+
+# A thread sends SIGINT when the main thread is in the call and `holds()`.
+PROLOGUE = """
+    import os, signal, sys, threading, time
+    import agmm
+    import numpy as np
+    SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+    LONG = {"repeat": 1_000_000, "timeout": 600}
+    client = agmm.connect(sys.argv[1])
+    job_id = int(sys.argv[2])
+
+    def interrupt_in(function, holds=lambda: True, signal=signal.SIGINT):
+        main = threading.main_thread().ident
+        def run():
+            while sys._current_frames()[main].f_code.co_name != function or not holds():
+                time.sleep(0.01)
+            os.kill(os.getpid(), signal)
+        threading.Thread(target=run, daemon=True).start()
+
+    def runs():
+        newest = client.jobs(limit=1)[0]
+        return newest.id > job_id and newest.state is agmm.JobState.RUNNING
+"""
+
+
+def start(daemon, text, job_id=0):
+    script = textwrap.dedent(PROLOGUE) + textwrap.dedent(text)
+    return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint, str(job_id)], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True)
+
+
+def end_of(process):
+    """Waits for the end of a script that an interrupt ended."""
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
+    return out
+
+
+@pytest.fixture
+def client(client, daemon):
+    """A client without a session: the scripts' clients write the same tensors."""
+    with agmm.connect(daemon.endpoint) as client:
+        yield client
+
+
+@pytest.fixture
+def operands(client):
+    client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")
+    client.put("B", np.ones((30, 40), np.float32), "[K, N_x]")
+
+
+@pytest.fixture
+def busy(client, operands):
+    """A job that runs for minutes, so that calls for its tensors wait."""
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    wait_until(lambda: job.info().state is agmm.JobState.RUNNING)
+    yield job
+    assert job.info().state is agmm.JobState.RUNNING, "the interrupt of a call ended the job of another one"
+    job.cancel()
+
+
+JOBS = {
+    "run": """
+        interrupt_in("run", runs)
+        client.run(SPEC, "A", "B", "C", **LONG)""",
+    "wait": """
+        interrupt_in("wait", runs)
+        client.submit(SPEC, "A", "B", "C", **LONG).wait()""",
+    "watch": """
+        interrupt_in("_events", runs)
+        for event in client.submit(SPEC, "A", "B", "C", **LONG).watch():
+            print(event.state.name)""",
+    "matmul": """
+        interrupt_in("run", runs)
+        client.matmul(SPEC, "A", "B", out="C", **LONG)""",
+}
+
+
+@pytest.mark.parametrize("call", JOBS)
+def test_an_interrupt_cancels_the_job(client, operands, daemon, call):
+    end_of(start(daemon, JOBS[call]))
+    job = client.jobs(limit=1)[0]
+    wait_until(lambda: client.job(job.id).info().state is agmm.JobState.CANCELLED)
+    client.run(SPEC, "A", "B", "C")
+
+
+CALLS = {
+    "put": """
+        interrupt_in("_put")
+        client.put("C", np.ones((50, 40), np.float32), "[M, N_x]")""",
+    "put of another order": """
+        interrupt_in("_put")
+        client.put("C", np.ones((40, 50), np.float32).T, "[M, N_x]")""",
+    "get": """
+        interrupt_in("_get")
+        client.get("C")""",
+    "map": """
+        interrupt_in("map")
+        client.map("C")""",
+    "fill": """
+        interrupt_in("fill")
+        client.fill("C", (50, 40), "[M, N_x]", mesh="x=2")""",
+}
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_an_interrupt_ends_a_call_that_waits_for_a_job(busy, daemon, call):
+    end_of(start(daemon, CALLS[call], busy.id))
+
+
+def test_an_interrupt_ends_a_put_midway(client, daemon):
+    process = start(daemon, """
+        interrupted = threading.Event()
+        def stop(*_):
+            interrupted.set()
+            raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, stop)
+        def progress(moved, total):
+            assert moved < total
+            print("moved", flush=True)
+            assert interrupted.wait(60)
+        client.put("D", np.ones((4096, 1024), np.float32), "[M_x, K]", progress=progress)""")
+    assert process.stdout.readline() == "moved\n"
+    process.send_signal(signal.SIGINT)
+    assert end_of(process) == ""
+    with pytest.raises(agmm.NotFound):
+        client.tensor("D")
+
+
+def test_a_handler_may_raise_anything(busy, daemon):
+    process = start(daemon, """
+        def stop(*_):
+            raise LookupError("by the handler")
+        signal.signal(signal.SIGALRM, stop)
+        interrupt_in("_get", signal=signal.SIGALRM)
+        try:
+            client.get("C")
+        except LookupError as error:
+            print(error)
+        client.world()""", busy.id)
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("by the handler\n", 0), error
+
+
+def test_a_handler_that_returns_does_not_end_the_call(client, operands, daemon):
+    process = start(daemon, """
+        handled = threading.Event()
+        signal.signal(signal.SIGALRM, lambda *_: handled.set())
+        job = client.submit(SPEC, "A", "B", "C", **LONG)
+        interrupt_in("wait", runs, signal=signal.SIGALRM)
+        threading.Thread(target=lambda: (handled.wait(60), job.cancel())).start()
+        try:
+            job.wait()
+        except agmm.Cancelled as error:
+            print(handled.is_set())""")
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("True\n", 0), error
+
