@@ -166,7 +166,7 @@ class Client:
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
         """Returns all tensors of the world."""
-        return [Tensor(self, fields) for fields in self._client.list(to_ms(timeout))]
+        return [Tensor(self, fields) for fields in self._client.tensors(to_ms(timeout))]
 
     def tensor(self, name: str, *, timeout: float | None = None) -> Tensor:
         """Returns the tensor called `name`. Errors: NotFound."""

@@ -33,21 +33,21 @@ Connected* Connect(std::string endpoint, bool session, int64_t call_timeout_ms,
   return new Connected(ValueOf(CallAndWait([options] { return Client::Connect(options); })));
 }
 
-nb::object World(const Connected& self, int64_t timeout_ms) {
+nb::tuple World(const Connected& self, int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait(
       [client = self.client(), timeout_ms] { return client->World(Milliseconds(timeout_ms)); })));
 }
 
-nb::object Fill(const Connected& self, std::string name, const TensorSpec& spec, int kind,
-                uint64_t seed, double value, int64_t timeout_ms) {
+nb::tuple Fill(const Connected& self, std::string name, const TensorSpec& spec, int kind,
+               uint64_t seed, double value, int64_t timeout_ms) {
   const Filling filling{.kind = Filling::Kind(kind), .seed = seed, .value = value};
   return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, spec, filling, timeout_ms] {
     return client->Fill(name, spec, filling, Milliseconds(timeout_ms));
   })));
 }
 
-nb::object Create(const Connected& self, std::string name, const TensorSpec& spec,
-                  int64_t timeout_ms) {
+nb::tuple Create(const Connected& self, std::string name, const TensorSpec& spec,
+                 int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, spec, timeout_ms] {
     return client->Create(name, spec, Milliseconds(timeout_ms));
   })));
@@ -60,12 +60,12 @@ Mapped* Map(const Connected& self, std::string name, bool writable, int64_t time
   })));
 }
 
-nb::object List(const Connected& self, int64_t timeout_ms) {
+nb::list List(const Connected& self, int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait(
       [client = self.client(), timeout_ms] { return client->List(Milliseconds(timeout_ms)); })));
 }
 
-nb::object Find(const Connected& self, std::string name, int64_t timeout_ms) {
+nb::tuple Find(const Connected& self, std::string name, int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait([client = self.client(), name, timeout_ms] {
     return client->Find(name, Milliseconds(timeout_ms));
   })));
@@ -83,7 +83,7 @@ JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeo
   }));
 }
 
-nb::object Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
+nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
   const std::shared_ptr<Client> client = self.client();
   std::stop_source stop;
   auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
@@ -101,7 +101,7 @@ nb::object Run(const Connected& self, const JobRequest& request, int64_t timeout
   })));
 }
 
-void RunThen(const Connected& self, const JobRequest& request, nb::object on_end,
+void RunThen(const Connected& self, const JobRequest& request, nb::callable on_end,
              int64_t timeout_ms, const std::stop_source& stop) {
   const auto callbacks = std::make_shared<Callbacks>(std::move(on_end));
   const std::shared_ptr<Client> client = self.client();
@@ -117,7 +117,7 @@ JobHandle FindJob(const Connected& self, uint64_t id, int64_t timeout_ms) {
   }));
 }
 
-nb::object Jobs(const Connected& self, int limit, int64_t timeout_ms) {
+nb::list Jobs(const Connected& self, int limit, int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait([client = self.client(), limit, timeout_ms] {
     return client->Jobs(limit, Milliseconds(timeout_ms));
   })));
@@ -144,7 +144,7 @@ void BindClient(nb::module_& module) {
            nb::arg("value"), nb::arg("timeout_ms"))
       .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"))
       .def("map", &Map, nb::arg("name"), nb::arg("writable"), nb::arg("timeout_ms"))
-      .def("list", &List, nb::arg("timeout_ms"))
+      .def("tensors", &List, nb::arg("timeout_ms"))
       .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"))
       .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"))
       .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"))

@@ -26,7 +26,7 @@ nb::object ToSeconds(const std::optional<WallTime>& time) {
   return time.has_value() ? nb::cast(ToSeconds(*time)) : nb::none();
 }
 
-nb::object FieldsOf(const JobFigures& figures) {
+nb::tuple FieldsOf(const JobFigures& figures) {
   nb::list moved;
   for (const JobFigures::Moved& bytes : figures.moved)
     moved.append(nb::make_tuple(bytes.path, bytes.bytes));
@@ -37,14 +37,14 @@ nb::object FieldsOf(const JobFigures& figures) {
 
 }  // namespace
 
-nb::object FieldsOf(const TensorInfo& info) {
+nb::tuple FieldsOf(const TensorInfo& info) {
   return nb::make_tuple(info.id, info.name, info.spec.rows, info.spec.cols,
                         static_cast<int>(info.spec.type), info.spec.sharding, info.spec.mesh,
                         TupleOf(info.spec.ranks), info.has_contents, info.shard_bytes, info.version,
                         info.owner, info.of_session);
 }
 
-nb::object FieldsOf(const JobInfo& info) {
+nb::tuple FieldsOf(const JobInfo& info) {
   const nb::object error = info.error.ok() ? nb::none() : ExceptionOf(info.error);
   return nb::make_tuple(info.id, static_cast<int>(info.state), error, info.m, info.n, info.k,
                         static_cast<int>(info.type), static_cast<int>(info.result_type), info.split,
@@ -56,12 +56,12 @@ nb::object FieldsOf(const JobInfo& info) {
                         ToSeconds(info.end_time), FieldsOf(info.figures));
 }
 
-nb::object FieldsOf(const JobEvent& event) {
+nb::tuple FieldsOf(const JobEvent& event) {
   return nb::make_tuple(event.number, static_cast<int>(event.state), ToSeconds(event.time),
                         event.message);
 }
 
-nb::object FieldsOf(const WorldInfo& info) {
+nb::tuple FieldsOf(const WorldInfo& info) {
   nb::list devices;
   for (const WorldDevice& device : info.devices) {
     devices.append(nb::make_tuple(device.rank, device.node, device.kind, device.heap_bytes,

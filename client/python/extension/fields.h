@@ -8,13 +8,13 @@
 
 namespace agmm::python {
 
-nanobind::object FieldsOf(const TensorInfo& info);
-nanobind::object FieldsOf(const JobInfo& info);
-nanobind::object FieldsOf(const JobEvent& event);
-nanobind::object FieldsOf(const WorldInfo& info);
+nanobind::tuple FieldsOf(const TensorInfo& info);
+nanobind::tuple FieldsOf(const JobInfo& info);
+nanobind::tuple FieldsOf(const JobEvent& event);
+nanobind::tuple FieldsOf(const WorldInfo& info);
 
 template <typename T>
-nanobind::object FieldsOf(const std::vector<T>& values) {
+nanobind::list FieldsOf(const std::vector<T>& values) {
   nanobind::list list;
   for (const T& value : values) list.append(FieldsOf(value));
   return list;

@@ -17,7 +17,7 @@ namespace nb = nanobind;
 namespace agmm::python {
 namespace {
 
-nb::object Wait(const JobHandle& self, int64_t timeout_ms) {
+nb::tuple Wait(const JobHandle& self, int64_t timeout_ms) {
   std::future<Result<JobInfo>> future = [&] {
     const ReleasedGil released;
     return self.Done(Milliseconds(timeout_ms));
@@ -27,14 +27,14 @@ nb::object Wait(const JobHandle& self, int64_t timeout_ms) {
   })));
 }
 
-void Then(const JobHandle& self, nb::object on_end, int64_t timeout_ms) {
+void Then(const JobHandle& self, nb::callable on_end, int64_t timeout_ms) {
   const auto callbacks = std::make_shared<Callbacks>(std::move(on_end));
   const ReleasedGil released;
   self.Then([callbacks](const Result<JobInfo>& job) { TellOutcome(*callbacks, job); },
             Milliseconds(timeout_ms));
 }
 
-void Watch(const JobHandle& self, nb::object on_event, nb::object on_end, int64_t after_event,
+void Watch(const JobHandle& self, nb::callable on_event, nb::callable on_end, int64_t after_event,
            int64_t timeout_ms) {
   const auto callbacks = std::make_shared<Callbacks>(nb::make_tuple(on_event, on_end));
   const ReleasedGil released;
@@ -55,7 +55,7 @@ void Watch(const JobHandle& self, nb::object on_event, nb::object on_end, int64_
       after_event, Milliseconds(timeout_ms));
 }
 
-nb::object Info(const JobHandle& self, int64_t timeout_ms) {
+nb::tuple Info(const JobHandle& self, int64_t timeout_ms) {
   return FieldsOf(
       ValueOf(CallAndWait([self, timeout_ms] { return self.Info(Milliseconds(timeout_ms)); })));
 }

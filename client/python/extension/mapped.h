@@ -18,13 +18,13 @@ class Mapped {
   ~Mapped();
   Mapped(const Mapped&) = delete;
 
-  nanobind::object tensor() const;
+  nanobind::tuple tensor() const;
   // A list of (rank, row_begin, row_end, col_begin, col_end, pitch_bytes, address).
-  nanobind::object shards() const;
+  nanobind::list shards() const;
   bool detached() const;
   void Detach();
   // Returns the tensor with its new contents.
-  nanobind::object Commit(int64_t timeout_ms);
+  nanobind::tuple Commit(int64_t timeout_ms);
 
  private:
   std::shared_ptr<Mapping> mapping_;

@@ -21,9 +21,9 @@ Mapped::~Mapped() {
   mapping_.reset();
 }
 
-nb::object Mapped::tensor() const { return FieldsOf(mapping_->tensor()); }
+nb::tuple Mapped::tensor() const { return FieldsOf(mapping_->tensor()); }
 
-nb::object Mapped::shards() const {
+nb::list Mapped::shards() const {
   nb::list list;
   for (const Mapping::Shard& shard : mapping_->shards()) {
     list.append(nb::make_tuple(shard.rank, shard.row_begin, shard.row_end, shard.col_begin,
@@ -40,7 +40,7 @@ void Mapped::Detach() {
   mapping_->Detach();
 }
 
-nb::object Mapped::Commit(int64_t timeout_ms) {
+nb::tuple Mapped::Commit(int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait(
       [mapping = mapping_, timeout_ms] { return mapping->Commit(Milliseconds(timeout_ms)); })));
 }

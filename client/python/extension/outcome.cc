@@ -9,7 +9,7 @@ namespace agmm::python {
 
 void TellOutcome(Callbacks& callbacks, const Result<JobInfo>& job, int index) {
   callbacks.Run([&](nb::handle callables) {
-    const nb::object fields = job.ok() ? FieldsOf(*job) : nb::none();
+    const nb::object fields = job.ok() ? nb::object(FieldsOf(*job)) : nb::none();
     const nb::object error = job.ok() ? nb::none() : ExceptionOf(job.status());
     const nb::object on_end = index < 0 ? nb::borrow(callables) : nb::object(callables[index]);
     try {

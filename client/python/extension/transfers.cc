@@ -44,7 +44,7 @@ class Transfer {
     return moved ? Status() : Stopped();
   }
 
-  nb::object Run(int64_t timeout_ms, const Start& start) {
+  nb::tuple Run(int64_t timeout_ms, const Start& start) {
     TransferOptions options{.timeout = Milliseconds(timeout_ms), .stop = stop_.get_token()};
     if (has_progress_) {
       options.progress = [callbacks = callbacks_, stop = stop_](int64_t moved,
@@ -74,9 +74,9 @@ class Transfer {
 
 }  // namespace
 
-nb::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
-               uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms,
-               std::stop_source stop) {
+nb::tuple Put(const Connected& self, const std::string& name, const TensorSpec& spec,
+              uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms,
+              std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
   return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
     return client->PutAsync(name, spec, reinterpret_cast<const void*>(pointer), size_bytes,
@@ -84,17 +84,17 @@ nb::object Put(const Connected& self, const std::string& name, const TensorSpec&
   });
 }
 
-nb::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
-               int64_t size_bytes, nb::object progress, int64_t timeout_ms, std::stop_source stop) {
+nb::tuple Get(const Connected& self, const std::string& name, uintptr_t pointer, int64_t size_bytes,
+              nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
   return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
     return client->GetAsync(name, reinterpret_cast<void*>(pointer), size_bytes, std::move(options));
   });
 }
 
-nb::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
-                     nb::object block, nb::object progress, int64_t timeout_ms,
-                     std::stop_source stop) {
+nb::tuple PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
+                    nb::callable block, nb::object progress, int64_t timeout_ms,
+                    std::stop_source stop) {
   Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
     return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
@@ -104,8 +104,8 @@ nb::object PutBlocks(const Connected& self, const std::string& name, const Tenso
   });
 }
 
-nb::object GetBlocks(const Connected& self, const std::string& name, nb::object block,
-                     nb::object progress, int64_t timeout_ms, std::stop_source stop) {
+nb::tuple GetBlocks(const Connected& self, const std::string& name, nb::callable block,
+                    nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
     return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);

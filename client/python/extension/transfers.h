@@ -15,18 +15,18 @@ namespace agmm::python {
 // The memory [pointer, pointer + size_bytes) must live until the call returns.
 // progress(moved_bytes, total_bytes) may be None. It and the callables run on a thread of the
 // library; what they raise ends the transfer, and the call raises it.
-nanobind::object Put(const Connected& self, const std::string& name, const TensorSpec& spec,
-                     uintptr_t pointer, int64_t size_bytes, nanobind::object progress,
-                     int64_t timeout_ms, std::stop_source stop);
-nanobind::object Get(const Connected& self, const std::string& name, uintptr_t pointer,
-                     int64_t size_bytes, nanobind::object progress, int64_t timeout_ms,
-                     std::stop_source stop);
+nanobind::tuple Put(const Connected& self, const std::string& name, const TensorSpec& spec,
+                    uintptr_t pointer, int64_t size_bytes, nanobind::object progress,
+                    int64_t timeout_ms, std::stop_source stop);
+nanobind::tuple Get(const Connected& self, const std::string& name, uintptr_t pointer,
+                    int64_t size_bytes, nanobind::object progress, int64_t timeout_ms,
+                    std::stop_source stop);
 
 // block(offset_bytes, memoryview) fills the view, or reads it. The view is invalid afterwards.
-nanobind::object PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
-                           nanobind::object block, nanobind::object progress, int64_t timeout_ms,
-                           std::stop_source stop);
-nanobind::object GetBlocks(const Connected& self, const std::string& name, nanobind::object block,
-                           nanobind::object progress, int64_t timeout_ms, std::stop_source stop);
+nanobind::tuple PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
+                          nanobind::callable block, nanobind::object progress, int64_t timeout_ms,
+                          std::stop_source stop);
+nanobind::tuple GetBlocks(const Connected& self, const std::string& name, nanobind::callable block,
+                          nanobind::object progress, int64_t timeout_ms, std::stop_source stop);
 
 }  // namespace agmm::python

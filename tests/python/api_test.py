@@ -1,0 +1,68 @@
+"""The package's surface: documented, annotated, and the same as its stubs."""
+
+import dataclasses
+import inspect
+import pathlib
+
+import agmm
+import pytest
+from agmm import _agmm, dtypes, requests
+from nanobind import stubgen
+
+
+def test_the_stubs_are_those_of_the_extension():
+    """nanobind.stubgen -m agmm._agmm -o client/python/agmm/_agmm.pyi makes them."""
+    generator = stubgen.StubGen(_agmm)
+    generator.put(_agmm)
+    stubs = pathlib.Path(agmm.__file__).with_name("_agmm.pyi").resolve()
+    assert stubs.read_text() == generator.get()
+
+
+PUBLIC = {name: getattr(agmm, name) for name in agmm.__all__}
+
+
+def members():
+    for name, value in PUBLIC.items():
+        yield name, value
+        if inspect.isclass(value):
+            for member, inner in vars(value).items():
+                if not member.startswith("_") and (callable(inner) or isinstance(inner, (property, classmethod, staticmethod))):
+                    yield f"{name}.{member}", inner
+
+
+MEMBERS = dict(members())
+
+
+def test_all_names_are_public():
+    assert sorted(agmm.__all__) == list(agmm.__all__)
+    assert not any(name.startswith("_") for name in agmm.__all__)
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_a_public_name_is_documented(name):
+    doc = inspect.getdoc(MEMBERS[name])
+    assert doc and doc[0].isupper() and not doc.startswith(f"{name}("), doc  # not made by dataclass
+    assert doc.rstrip().endswith((".", ")")), doc
+
+
+@pytest.mark.parametrize("name", [name for name, value in MEMBERS.items() if inspect.isfunction(value) or isinstance(value, property)])
+def test_a_public_function_is_annotated(name):
+    value = MEMBERS[name]
+    signature = inspect.signature(value.fget if isinstance(value, property) else value)
+    assert signature.return_annotation is not inspect.Signature.empty
+    for parameter in signature.parameters.values():
+        assert parameter.annotation is not inspect.Parameter.empty or parameter.name == "self", parameter
+
+
+def test_descriptions_are_frozen():
+    for name in ("JobEvent", "JobFigures", "JobInfo", "Moved", "Shard", "WorldDevice", "WorldInfo"):
+        assert PUBLIC[name].__dataclass_params__.frozen, name
+        assert {field.name for field in dataclasses.fields(PUBLIC[name])} <= set(PUBLIC[name].__annotations__)
+
+
+def test_the_tables_are_those_of_the_library():
+    assert len(dtypes.NAMES) == len(dtypes.DTYPES) == 3
+    plain = set(requests._PLAIN)
+    assert plain | {"tensors", "partials", "timeout"} == set(agmm.JobOptions.__annotations__)
+    attributes = set(requests._PLAIN.values()) | {"spec", "a", "b", "c", "tensors", "partials", "timeout_ms"}
+    assert attributes == {name for name in vars(_agmm.JobRequest) if not name.startswith("_")}
