@@ -24,7 +24,7 @@ def daemon():
 
 @pytest.fixture
 def client(daemon):
-    """A client with a session of its own. Its tensors are gone before the next test begins."""
+    """A client with a session of its own. Its tensors end before the next test begins."""
     with agmm.connect(daemon.endpoint, session=True) as client:
         yield client
     with agmm.connect(daemon.endpoint) as observer:

@@ -4,6 +4,7 @@ from .client import Client, connect
 from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                      InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
                      Unimplemented, Unknown)
+from .files import Loaded, LoadedFile, Rule
 from .job import Job
 from .job_info import JobEvent, JobFigures, JobInfo, JobState, Moved
 from .local import local
@@ -16,8 +17,8 @@ from .world_info import WorldDevice, WorldInfo
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",
-    "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "MappedArray",
-    "Mapping", "Moved", "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Shard", "Tensor",
+    "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "Loaded",
+    "LoadedFile", "MappedArray", "Mapping", "Moved", "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Rule", "Shard", "Tensor",
     "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "World", "WorldDevice", "WorldInfo", "connect",
     "local", "matmul", "world",
 ]

@@ -14,8 +14,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,6 +24,7 @@ import numpy as np
 
 from . import client as blocking
 from . import _agmm, errors
+from .files import LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .product import new_name, operands_of
@@ -135,6 +137,18 @@ class AsyncClient:
         """See agmm.Client.map. The mapping's own methods are short calls that block."""
         return await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
                                 lambda mapping: mapping.close())
+
+    async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
+                   progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
+        """See agmm.Client.load."""
+        return await self._transfer(lambda stop: self._client._load(path, shard, strict, progress, timeout, stop))
+
+    async def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
+                   metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
+                   timeout: float | None = None) -> list[AsyncTensor]:
+        """See agmm.Client.save."""
+        saved = await self._transfer(lambda stop: self._client._save(path, tensors, metadata, progress, timeout, stop))
+        return [self._tensor(each) for each in saved]
 
     async def tensors(self, *, timeout: float | None = None) -> list[AsyncTensor]:
         """See agmm.Client.tensors."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from . import _agmm, arrays, errors
 from .dtypes import dtype_of, number_of
+from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
 from .job_info import JobInfo, job_info
 from .mapping import Mapping
@@ -163,6 +165,50 @@ class Client:
         Unavailable.
         """
         return Mapping(self, self._client.map(name_of_tensor(tensor), writable, to_ms(timeout)), writable)
+
+    def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
+             progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
+        """Puts the tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory.
+
+        Each tensor is put as the first pattern says that matches its name; without one it is skipped. All are checked
+        before the first is put. If one fails, the error names it and those loaded before, which stay. The one of an .npy
+        file is called like the file, without ".npy". A tensor of one dimension becomes a matrix of one row.
+
+        shard: patterns ("*" matches any characters) and shardings: {"*.up_proj.weight": "[N_x, K]"}. A Rule says more
+            than a sharding; None skips.
+        strict: requires that a pattern matches each tensor, and each pattern a tensor.
+        progress: called with the moved and the total bytes of all; an exception ends the load.
+        timeout: seconds for each tensor.
+        Errors: InvalidArgument, also for a file that its format does not allow; DataLoss if the file changes meanwhile;
+        those of put. Ctrl-C ends the load.
+        """
+        return self._load(path, shard, strict, progress, timeout, _agmm.Stop())
+
+    def _load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], strict: bool,
+              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile:
+        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), strict, progress, to_ms(timeout), stop))
+
+    def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
+             metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
+             timeout: float | None = None) -> list[Tensor]:
+        """Writes tensors to a .safetensors or .npy file, each in one version, under their names.
+
+        The file appears when it is complete. An .npy file takes one tensor, and bf16 as f32. Returns the tensors in the
+        order of the file: f32 first, then as given.
+
+        metadata: of a .safetensors file: {"format": "pt"}.
+        progress, timeout: as for load.
+        Errors: InvalidArgument; ResourceExhausted for a full disk; those of get. Ctrl-C ends the save.
+        """
+        return self._save(path, tensors, metadata, progress, timeout, _agmm.Stop())
+
+    def _save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], metadata: MappingOf[str, str] | None,
+              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> list[Tensor]:
+        if isinstance(tensors, (str, Tensor)):
+            raise errors.InvalidArgument(f"tensors is {tensors!r}; give a list: [{tensors!r}]")
+        names = [name_of_tensor(each) for each in tensors]
+        saved = self._client.save(path_of(path), names, dict(metadata or {}), progress, to_ms(timeout), stop)
+        return [Tensor(self, fields) for fields in saved]
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
         """Returns all tensors of the world."""

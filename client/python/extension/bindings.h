@@ -8,6 +8,7 @@ namespace agmm::python {
 void BindStop(nanobind::module_& module);
 void BindRequests(nanobind::module_& module);
 void BindClient(nanobind::module_& module);
+void BindFiles(nanobind::module_& module);
 void BindJob(nanobind::module_& module);
 void BindMapping(nanobind::module_& module);
 

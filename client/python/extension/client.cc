@@ -1,5 +1,7 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/map.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <future>
 #include <memory>
@@ -13,6 +15,7 @@
 #include "extension/callback.h"
 #include "extension/connected.h"
 #include "extension/fields.h"
+#include "extension/files.h"
 #include "extension/mapped.h"
 #include "extension/outcome.h"
 #include "extension/raise.h"
@@ -151,6 +154,10 @@ void BindClient(nb::module_& module) {
       .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"))
       .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"),
            nb::arg("stop"))
+      .def("load", &Load, nb::arg("path"), nb::arg("rules"), nb::arg("strict"),
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
+      .def("save", &Save, nb::arg("path"), nb::arg("names"), nb::arg("metadata"),
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
       .def("find_job", &FindJob, nb::arg("id"), nb::arg("timeout_ms"))
       .def("jobs", &Jobs, nb::arg("limit"), nb::arg("timeout_ms"));
 }

@@ -71,4 +71,13 @@ nb::tuple FieldsOf(const WorldInfo& info) {
                         devices);
 }
 
+nb::tuple FieldsOf(const LoadedFile& file) {
+  nb::list loaded;
+  for (const LoadedFile::Loaded& each : file.loaded) {
+    loaded.append(
+        nb::make_tuple(each.name_in_file, FieldsOf(each.tensor), each.bytes, each.seconds));
+  }
+  return nb::make_tuple(loaded, TupleOf(file.skipped), TupleOf(file.unused_patterns));
+}
+
 }  // namespace agmm::python

@@ -12,6 +12,7 @@ nanobind::tuple FieldsOf(const TensorInfo& info);
 nanobind::tuple FieldsOf(const JobInfo& info);
 nanobind::tuple FieldsOf(const JobEvent& event);
 nanobind::tuple FieldsOf(const WorldInfo& info);
+nanobind::tuple FieldsOf(const LoadedFile& file);
 
 template <typename T>
 nanobind::list FieldsOf(const std::vector<T>& values) {

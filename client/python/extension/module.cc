@@ -9,6 +9,7 @@
 NB_MODULE(_agmm, module) {
   agmm::python::BindStop(module);
   agmm::python::BindRequests(module);
+  agmm::python::BindFiles(module);
   agmm::python::BindClient(module);
   agmm::python::BindJob(module);
   agmm::python::BindMapping(module);

@@ -1,0 +1,92 @@
+"""Whole files of tensors: rules to load them, and what a load has done."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from . import _agmm, errors
+from .dtypes import dtype_of, number_of
+from .tensor import Tensor
+
+if TYPE_CHECKING:
+    from .client import Client
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """How Client.load puts the tensors of a file that a pattern matches."""
+
+    sharding: str
+    """For example "[N_x, K]". It names the dimensions after `transpose`."""
+    mesh: str = ""
+    """Axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`."""
+    ranks: Sequence[int] = ()
+    """The devices of the mesh; empty: the first ones, or all if `mesh` is empty too."""
+    dtype: Any = None
+    """"f32", "bf16" or "f16"; None: the file's."""
+    name: str = ""
+    """The name on the devices; "*" in it stands for the one in the file: "llama.*". Empty: the same name."""
+    transpose: bool = False
+    """Stores the transpose: a weight of torch, N x K (out x in), becomes a K x N tensor."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Loaded:
+    """One tensor that Client.load has put."""
+
+    name_in_file: str
+    tensor: Tensor
+    bytes: int
+    """Of the whole matrix, however many devices hold a copy."""
+    seconds: float
+    """The time of its upload."""
+
+
+@dataclasses.dataclass(frozen=True)
+class LoadedFile:
+    """What Client.load has done."""
+
+    loaded: list[Loaded]
+    """In the order of the file."""
+    skipped: list[str]
+    """Names in the file, by a rule or for want of one."""
+    unused_patterns: list[str]
+    """Patterns that match no name in the file."""
+
+    def __getitem__(self, name_in_file: str) -> Tensor:
+        """Returns the tensor that was loaded from this name in the file. Errors: NotFound."""
+        for each in self.loaded:
+            if each.name_in_file == name_in_file:
+                return each.tensor
+        raise errors.NotFound(f"{name_in_file!r} was not loaded; loaded are {[each.name_in_file for each in self.loaded]}")
+
+
+def rules_of(shard: Mapping[str, Rule | str | None]) -> list[_agmm.LoadRule]:
+    """Returns the rules of the library, in the order of the mapping."""
+    return [_rule_of(pattern, rule) for pattern, rule in shard.items()]
+
+
+def _rule_of(pattern: str, rule: Rule | str | None) -> _agmm.LoadRule:
+    if rule is None:
+        return _agmm.LoadRule(pattern, "", "", [], None, "", False, True)
+    if isinstance(rule, str):
+        rule = Rule(rule)
+    if not isinstance(rule, Rule):
+        raise errors.InvalidArgument(f"the rule of {pattern!r} is {rule!r}; give a sharding, an agmm.Rule, or None to skip")
+    number = None if rule.dtype is None else number_of(dtype_of(rule.dtype))
+    return _agmm.LoadRule(pattern, rule.sharding, rule.mesh, list(rule.ranks), number, rule.name, rule.transpose, False)
+
+
+def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile:
+    """Returns what the library reports."""
+    loaded, skipped, unused = fields
+    made = [Loaded(name, Tensor(client, tensor), count, seconds) for name, tensor, count, seconds in loaded]
+    return LoadedFile(made, list(skipped), list(unused))
+
+
+def path_of(path: str | os.PathLike[str]) -> str:
+    """Returns the path as text."""
+    return os.fsdecode(os.fspath(path))

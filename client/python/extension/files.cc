@@ -1,0 +1,79 @@
+#include "extension/files.h"
+
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <future>
+#include <memory>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "extension/bindings.h"
+#include "extension/gil.h"
+#include "extension/transfer.h"
+
+namespace nb = nanobind;
+
+namespace agmm::python {
+namespace {
+
+// Runs `call` on a thread of its own. Errors, in the future: RESOURCE_EXHAUSTED.
+template <typename Call>
+auto OnThread(Call call) {
+  using Value = decltype(call());
+  auto promise = std::make_shared<std::promise<Value>>();
+  auto future = promise->get_future();
+  const Status started = Detach([promise, call = std::move(call)] { promise->set_value(call()); });
+  if (!started.ok()) promise->set_value(started);
+  return future;
+}
+
+}  // namespace
+
+nb::tuple Load(const Connected& self, std::string path, std::vector<LoadRule> rules, bool strict,
+               nb::object progress, int64_t timeout_ms, std::stop_source stop) {
+  Transfer transfer(nb::none(), std::move(progress), std::move(stop));
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return OnThread([client, path = std::move(path), rules = std::move(rules),
+                     load = LoadOptions{.strict = strict, .transfer = std::move(options)}] {
+      return client->Load(path, rules, load);
+    });
+  });
+}
+
+nb::list Save(const Connected& self, std::string path, std::vector<std::string> names,
+              std::map<std::string, std::string> metadata, nb::object progress, int64_t timeout_ms,
+              std::stop_source stop) {
+  Transfer transfer(nb::none(), std::move(progress), std::move(stop));
+  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
+    return OnThread(
+        [client, path = std::move(path), names = std::move(names),
+         save = SaveOptions{.metadata = std::move(metadata), .transfer = std::move(options)}] {
+          return client->Save(path, names, save);
+        });
+  });
+}
+
+void BindFiles(nb::module_& module) {
+  nb::class_<LoadRule>(module, "LoadRule")
+      .def(
+          "__init__",
+          [](LoadRule* self, std::string pattern, std::string sharding, std::string mesh,
+             std::vector<int> ranks, std::optional<int> type, std::string name, bool transpose,
+             bool skip) {
+            new (self) LoadRule{.pattern = std::move(pattern),
+                                .sharding = std::move(sharding),
+                                .mesh = std::move(mesh),
+                                .ranks = std::move(ranks),
+                                .name = std::move(name),
+                                .transpose = transpose,
+                                .skip = skip};
+            if (type.has_value()) self->type = ElementType(*type);
+          },
+          nb::arg("pattern"), nb::arg("sharding"), nb::arg("mesh"), nb::arg("ranks"),
+          nb::arg("type").none(), nb::arg("name"), nb::arg("transpose"), nb::arg("skip"));
+}
+
+}  // namespace agmm::python
