@@ -31,7 +31,7 @@ def test_a_forked_child_gets_a_clear_error(client):
     ]
     child = os.fork()
     if child == 0:
-        # Nothing of pytest's may run in the child.
+        # No code of pytest's may run in the child.
         refused = 0
         try:
             for call in calls:
