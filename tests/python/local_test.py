@@ -1,6 +1,7 @@
 """agmm.local: a private daemon that ends with its block, its process and its interpreter."""
 
 import asyncio
+import gc
 import os
 import pathlib
 import signal
@@ -136,6 +137,20 @@ def test_start_and_close_serve_notebooks(folder):
     daemon.close()
     daemon.close()
     assert list(folder.iterdir()) == []
+
+
+def test_a_client_keeps_its_daemon():
+    client = agmm.local(1, heap=HEAP).start()
+    gc.collect()
+    assert client.world().ready
+
+
+def test_a_long_path_for_temporary_files_is_no_obstacle(folder, monkeypatch):
+    long = folder / ("x" * 100)
+    long.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(long))
+    with agmm.local(1, heap=HEAP) as client:
+        assert client.world().ready
 
 
 def test_the_log_goes_to_the_users_file(tmp_path):

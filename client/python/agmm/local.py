@@ -1,5 +1,7 @@
 """A private daemon for one block of code: notebooks, tests, a first try."""
 
+from __future__ import annotations
+
 import json
 import os
 import time
@@ -9,6 +11,9 @@ from types import TracebackType
 from . import private_daemon
 from .client import Client
 from .errors import DeadlineExceeded, FailedPrecondition
+
+# Started and not closed: a daemon does not end while only its client is in use.
+_started: set[local] = set()
 
 
 class local:
@@ -53,6 +58,7 @@ class local:
         """Starts the daemon, and returns a client with a session. Raises what the class says."""
         if self._daemon is not None:
             raise FailedPrecondition("the daemon has started already; use another agmm.local()")
+        _started.add(self)
         try:
             return self._start()
         except BaseException:  # KeyboardInterrupt, too
@@ -61,6 +67,7 @@ class local:
 
     def close(self) -> None:
         """Closes the client and ends the daemon. Tensors and jobs end with it. May be called again."""
+        _started.discard(self)
         client, self._client = self._client, None
         daemon, self._daemon = self._daemon, None
         try:
