@@ -193,8 +193,8 @@ class AsyncClient:
             for given, name, (_, sharding) in zip((a, b), names, operands):
                 if name in made:
                     await self.put(name, given, sharding, dtype=dtype, **places)
-            tensors = {operand: name for (operand, _), name in zip(operands, [*names, result])}
-            job = await (await self.submit(spec, tensors=tensors, **options))
+            options["tensors"] = {operand: name for (operand, _), name in zip(operands, [*names, result])}
+            job = await (await self.submit(spec, **options))
         finally:
             for name in made:
                 with contextlib.suppress(errors.Error):
