@@ -1,0 +1,118 @@
+#!/opt/agmm/python/bin/python
+"""Compares the Python package with the C++ library: puts and gets over the unix socket, and warm 64x64x64 jobs.
+
+    PYTHONPATH=build/python tests/bench/python_client.py [--binaries build/bin] [--rounds 15] [--json FILE]
+
+Build these first, in Release: agmmd client_bench _agmm. Both sides talk to the same daemon and take turns; each round begins
+with the other one. The ratio is that of the medians over all rounds. Load slows both sides, small jobs most; the output says
+how much there was.
+"""
+
+import argparse
+import json
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+import agmm
+import numpy as np
+
+SIZE, COLS = 64, 1024
+SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+WARM_UP = 1  # rounds that do not count
+
+
+class Cpp:
+    """The library, in a process of its own."""
+
+    def __init__(self, binaries, endpoint, size):
+        command = [str(binaries / "client_bench"), endpoint, str(size)]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def seconds(self, what, count):
+        self._process.stdin.write(f"run {count}\n" if what == "run" else f"{what}\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit("python_client: client_bench has ended")
+        return json.loads(line)
+
+    def close(self):
+        self._process.stdin.close()
+        self._process.wait()
+
+
+class Python:
+    """The package, in this process."""
+
+    def __init__(self, client, size):
+        ones = np.ones((SIZE, SIZE), np.float32)
+        client.put("A", ones, "[M_x, K]")
+        client.put("B", ones, "[K, N_x]")
+        data = np.ones((size // COLS // 4, COLS), np.float32)
+        self._calls = {
+            "put": lambda: client.put("X", data, "[M_x, N]"),
+            "get": lambda: client.get("X", out=data),
+            "run": lambda: client.run(SPEC, "A", "B", "C"),
+        }
+
+    def seconds(self, what, count):
+        call, seconds = self._calls[what], []
+        for _ in range(count if what == "run" else 1):
+            begin = time.perf_counter()
+            call()
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
+
+def measure(sides, rounds, jobs):
+    """Returns {what: {side: [seconds]}}."""
+    seen = {what: {side: [] for side in sides} for what in ("put", "get", "run")}
+    for round in range(rounds + WARM_UP):
+        order = list(sides) if round % 2 else list(reversed(sides))
+        for what in seen:
+            for side in order:
+                seconds = sides[side].seconds(what, jobs)
+                if round >= WARM_UP:
+                    seen[what][side] += seconds
+    return seen
+
+
+def report(seen, size):
+    """Prints the figures, and returns them."""
+    figures = {"bytes": size, "load": os.getloadavg()[0], "cores": os.cpu_count()}
+    for what, sides in seen.items():
+        medians = {side: statistics.median(seconds) for side, seconds in sides.items()}
+        ratio = medians["python"] / medians["cpp"] if what == "run" else medians["cpp"] / medians["python"]
+        goal = "at most 1.3" if what == "run" else "at least 0.9"
+        kind = "time" if what == "run" else "rate"
+        shown = ", ".join(f"{side} {median * 1e6:.0f} us" for side, median in medians.items())
+        print(f"{what}: {shown}; ratio of the {kind}s {ratio:.2f} (goal: {goal})")
+        figures[what] = {"ratio": ratio, **{f"{side}_us": median * 1e6 for side, median in medians.items()}}
+    print(f"load {figures['load']:.2f} on {figures['cores']} cores")
+    return figures
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--binaries", type=pathlib.Path, default=pathlib.Path("build/bin"))
+    parser.add_argument("--bytes", type=int, default=64 << 20)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--jobs", type=int, default=300, help="of each side in a round")
+    parser.add_argument("--devices", type=int, default=2)
+    parser.add_argument("--json", type=pathlib.Path)
+    arguments = parser.parse_args()
+    local = agmm.local(devices=arguments.devices, heap=4 * arguments.bytes, threads=1)
+    with local as client:
+        sides = {"cpp": Cpp(arguments.binaries, local.endpoint, arguments.bytes), "python": Python(client, arguments.bytes)}
+        figures = report(measure(sides, arguments.rounds, arguments.jobs), arguments.bytes)
+        sides["cpp"].close()
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
