@@ -3,10 +3,11 @@
     docs_test.py BIN_FOLDER [WHEEL_FOLDER PIP_FOLDER]
 
 The ```sh blocks of README.md, CONTRIBUTING.md and docs/*.md run in one shell for each document, in a network and mount
-namespace of its own and in a folder that looks like the repository. The ```python blocks of a document run after them,
-in one process, and in a virtual environment that contains only what the document has installed with pip: the wheel from
+namespace of its own and in a folder that looks like the repository. If they run pip, the document's ```python blocks run
+after them, in one process, and in a virtual environment that contains only what pip has installed: the wheel from
 WHEEL_FOLDER, which is called dist there, and its dependencies from PIP_FOLDER. Without these two arguments, neither pip nor
-Python runs. Commands that are too long for a test, or that another test runs, are named in ELSEWHERE.
+Python runs. tests/python runs the ```python blocks of all other documents. Commands that are too long for a test, or that
+another test runs, are named in ELSEWHERE.
 """
 
 import os
@@ -22,6 +23,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 DEADLINE_S = 120
+PIP = "pip install "
 PYTHON_SCRIPT = "blocks.py"
 
 # Command -> what runs it: a file of the repository that contains the given words, or "by hand".
@@ -55,8 +57,8 @@ def script_of(document):
     for block in blocks(document.read_text(), "sh"):
         lines += [line for line in map(without_comment, block.splitlines()) if line not in ELSEWHERE]
     if WHEELS is None:
-        lines = [line for line in lines if not line.startswith("pip ")]
-    elif blocks(document.read_text(), "python"):
+        lines = [line for line in lines if not line.startswith(PIP)]
+    elif any(line.startswith(PIP) for line in lines):
         lines.append(f"python {PYTHON_SCRIPT}")
     return "\n".join(lines).strip()
 
@@ -153,8 +155,8 @@ def add_test(document):
     def test(self):
         script = script_of(document)
         if script:
-            uses_python = WHEELS is not None and blocks(document.read_text(), "python")
-            self.run_script(script, self.environment_of_python(document) if uses_python else {})
+            uses_pip = re.search(rf"^{PIP}", script, re.MULTILINE)
+            self.run_script(script, self.environment_of_python(document) if uses_pip else {})
 
     name = re.sub(r"\W", "_", document.stem.lower())
     setattr(Documents, f"test_commands_of_{name}", test)
