@@ -175,6 +175,11 @@ struct TensorInfo {
   uint64_t version = 0;     // rises with every change of the contents
   std::string owner;
   bool of_session = false;  // deleted when the client that made it ends
+  // Stands for this very tensor wherever a call takes the name of an existing tensor; a name stands
+  // for the tensor that has it at the time. Calls with it fail with NOT_FOUND once the tensor is
+  // deleted or replaced, and with ABORTED, PEER_LOST once node 0's daemon has ended. A text that
+  // any client of the world may use.
+  std::string handle;
 };
 
 // Values generated on the devices from the seed and each element's row and column.
@@ -299,8 +304,9 @@ struct JobRequest {
   // "A[M_x, K] * B[K, N_x] -> C[M, N_x]". The tensors' shardings must match the spec. C has the
   // type of A, or another one that the spec gives it: "C[M, N_x]:f32".
   std::string spec = {};
-  std::string a = {}, b = {}, c = {};  // names of tensors; a new name for C makes a new one
-  // In place of a, b and c, for specs with other operands: names of tensors, by operand. A spec
+  // Names or handles of tensors; a new name for C makes a new one.
+  std::string a = {}, b = {}, c = {};
+  // In place of a, b and c, for specs with other operands: the tensors, by operand. A spec
   // without a product, "A[M_x, K] -> B[M, K]", gives a matrix another sharding: {{"A", "x"}, {"B",
   // "y"}}.
   std::map<std::string, std::string> tensors = {};
@@ -434,7 +440,8 @@ struct WorldInfo {
 
 // Thread-safe. Calls take effect in the order they are admitted: a get after a submit reads that
 // job's C, and a put after a submit does not disturb the job. Names of tensors are UTF-8, at most
-// 256 bytes, without ',' and not starting with '#'.
+// 256 bytes, without ',' and not starting with '#'. Get, Map, Find, Delete and jobs take a
+// TensorInfo::handle in place of a name.
 class Client {
  public:
   // Requires that this daemon answers; the world need not be complete. Errors: INVALID_ARGUMENT;

@@ -60,9 +60,10 @@ class Connection : public Caller {
   // client may have written in between.
   absl::StatusOr<v1::Tensor> FillTensor(const v1::FillTensorRequest& request,
                                         absl::Duration timeout = kFillingCall);
-  // Errors: NOT_FOUND.
+  // `sequencer` assigned the tensor id in `tensor`, if any. Errors: NOT_FOUND.
   absl::StatusOr<v1::Tensor> GetTensor(const v1::TensorRef& tensor,
-                                       absl::Duration timeout = kShortCall);
+                                       absl::Duration timeout = kShortCall,
+                                       const std::string& sequencer = "");
   // Returns all pages as one response.
   absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
   // Errors: NOT_FOUND, except where an earlier attempt of this call may have deleted it.

@@ -96,10 +96,10 @@ absl::Status NoFiles(const std::string& socket, absl::string_view why) {
 }  // namespace
 
 TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& begin,
-                             std::shared_ptr<void> use)
+                             const std::string& sequencer, std::shared_ptr<void> use)
     : writable_(begin.writable()), use_(std::move(use)) {
   // The stream outlives the deadline, which is that of its first answer.
-  call_.emplace(connection, Deadline::Infinite());
+  call_.emplace(connection, Deadline::Infinite(), sequencer);
   *request_.mutable_begin() = begin;
   connection->contents()->async()->MapTensor(call_->context(), this);
   AddHold();
@@ -111,9 +111,11 @@ TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& beg
 absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* connection,
                                                                    const v1::BeginMapping& begin,
                                                                    Deadline deadline,
+                                                                   const std::string& sequencer,
                                                                    std::shared_ptr<void> use) {
   AGMM_RETURN_IF_ERROR(CheckReadable(begin.tensor()));
-  std::unique_ptr<TensorMapping> mapping(new TensorMapping(connection, begin, std::move(use)));
+  std::unique_ptr<TensorMapping> mapping(
+      new TensorMapping(connection, begin, sequencer, std::move(use)));
   bool in_time = false;
   {
     std::unique_lock lock(mapping->mutex_);

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -53,13 +54,15 @@ class TensorMapping final
     std::byte* data = nullptr;
   };
 
-  // Waits for earlier jobs on the tensor, until `deadline`. Drops `use`, on any thread, once the
+  // Waits for earlier jobs on the tensor, until `deadline`. `sequencer` assigned the tensor id in
+  // `begin`, if any. Drops `use`, on any thread, once the
   // connection is no longer used: after the mapping's end, or a failure. Errors:
   // FAILED_PRECONDITION if no shard is on that daemon's devices or, for a writable mapping, if any
   // is not; over TCP; or for a read of a tensor without contents.
   static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(Connection* connection,
                                                              const v1::BeginMapping& begin,
                                                              Deadline deadline,
+                                                             const std::string& sequencer = "",
                                                              std::shared_ptr<void> use = nullptr);
   // Ends the mapping as End does, and unmaps the shards.
   ~TensorMapping() override;
@@ -85,7 +88,8 @@ class TensorMapping final
   absl::Status status() const;
 
  private:
-  TensorMapping(Connection* connection, const v1::BeginMapping& begin, std::shared_ptr<void> use);
+  TensorMapping(Connection* connection, const v1::BeginMapping& begin, const std::string& sequencer,
+                std::shared_ptr<void> use);
   absl::Status Map(const v1::MapTensorResponse& response, Deadline deadline);
   // Backs the shards with large pages, if the machine has them, before they are written.
   void TakeLargePages(Deadline deadline);

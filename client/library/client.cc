@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
+#include "client/connect/tensor_handle.h"
 #include "client/connect/tensor_transfer.h"
 #include "client/library/client_state.h"
 #include "kernels/base/deadline.h"
@@ -25,12 +26,6 @@ namespace {
 
 constexpr absl::string_view kPutThread = "a put in the background",
                             kGetThread = "a get in the background";
-
-v1::TensorRef RefTo(const std::string& name) {
-  v1::TensorRef ref;
-  ref.set_name(name);
-  return ref;
-}
 
 absl::Duration TimeoutOf(const google::protobuf::Duration& wire) {
   const absl::Duration timeout = FromProto(wire);
@@ -112,8 +107,10 @@ Result<TensorInfo> GetPieces(ClientState* client, const std::string& name, const
   const Progress progress{[&](int64_t moved_bytes) {
     if (options.progress) options.progress(moved_bytes, total_bytes);
   }};
-  return client->Call([&](Connection* connection) {
-    return Download(connection, RefTo(name), write, progress, LimitsOf(*client, options));
+  return client->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
+    return Download(connection, named.ref, write, progress, LimitsOf(*client, options),
+                    named.sequencer);
   });
 }
 
@@ -186,15 +183,19 @@ Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
 }
 
 Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
-  return state_->Call([&](Connection* connection) {
-    return connection->GetTensor(RefTo(name), state_->CallTimeout(timeout));
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
+    return connection->GetTensor(named.ref, state_->CallTimeout(timeout), named.sequencer);
   });
 }
 
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::Status {
     const absl::Duration limit = state_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(RefTo(name), limit));
+    AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
+    if (named.ref.has_tensor_id())
+      return connection->DeleteTensor(Id(named.ref.tensor_id(), named.sequencer), limit);
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(named.ref, limit));
     return connection->DeleteTensor(IdOf(tensor), limit);
   });
 }
@@ -202,8 +203,9 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
     const absl::Duration limit = state_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const auto request, state_->RequestFor(given, limit));
-    AGMM_ASSIGN_OR_RETURN(const v1::Job job, connection->SubmitJob(request, limit));
+    AGMM_ASSIGN_OR_RETURN(const JobCall call, state_->RequestFor(given, limit));
+    AGMM_ASSIGN_OR_RETURN(const v1::Job job,
+                          connection->SubmitJob(call.request, limit, call.sequencer));
     return state_->HandleOf(IdOf(job), JobTimeout(given));
   });
 }

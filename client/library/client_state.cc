@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/connect/tensor_handle.h"
 #include "kernels/base/random.h"
 #include "kernels/base/reason.h"
 #include "kernels/base/status.h"
@@ -39,6 +40,20 @@ absl::Duration ToTimeout(Milliseconds given, Milliseconds otherwise) {
 
 std::string NewRequestId() { return RandomHex(kIdBytes); }
 
+// Sets a tensor of the job by its name or handle.
+absl::Status SetTensor(const std::string& text, v1::TensorRef* ref, JobCall* call) {
+  AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(text));
+  *ref = named.ref;
+  if (!call->sequencer.empty() && !named.sequencer.empty() && call->sequencer != named.sequencer) {
+    return WithReason(
+        absl::AbortedError("the handles of the job are from before and after a restart of node 0's "
+                           "daemon, where all tensors were lost; put the tensors again"),
+        kReasonPeerLost);
+  }
+  if (!named.sequencer.empty()) call->sequencer = named.sequencer;
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 Status Refusal(Status closed) { return Forked() ? ForkedError() : closed; }
@@ -51,8 +66,6 @@ ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(st
   StartGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace("the client's callbacks");
-  runs_.emplace(&*connection_, &*loop_,
-                [this](const v1::SubmitJobRequest& request) { CancelRun(request); });
 }
 
 absl::Status ClientState::Open() {
@@ -87,7 +100,7 @@ void ClientState::Close() {
   }
   background_.Join();
   loop_.reset();
-  runs_.reset();
+  runs_.clear();
   connection_.reset();
 }
 
@@ -137,9 +150,9 @@ absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::strin
   return request;
 }
 
-absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& given,
-                                                             absl::Duration timeout) {
-  v1::SubmitJobRequest request;
+absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::Duration timeout) {
+  JobCall call;
+  v1::SubmitJobRequest& request = call.request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
   AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, {}));
@@ -150,12 +163,13 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
   }
   for (const auto& [operand, tensor] : given.tensors) {
     request.add_operands()->set_name(operand);
-    request.mutable_operands()->rbegin()->mutable_tensor()->set_name(tensor);
+    AGMM_RETURN_IF_ERROR(
+        SetTensor(tensor, request.mutable_operands()->rbegin()->mutable_tensor(), &call));
   }
   if (given.tensors.empty()) {
     for (const std::string* name : {&given.a, &given.b, &given.c}) {
       if (name != &given.c || !name->empty() || absl::StrContains(given.spec, '*'))
-        request.add_tensors()->set_name(*name);
+        AGMM_RETURN_IF_ERROR(SetTensor(*name, request.add_tensors(), &call));
     }
   }
   request.mutable_options()->set_algorithm(given.algorithm);
@@ -170,24 +184,33 @@ absl::StatusOr<v1::SubmitJobRequest> ClientState::RequestFor(const JobRequest& g
     *request.mutable_timeout() = ToProto(absl::FromChrono(given.timeout));
   request.set_ignore_tuning(given.ignore_tuning);
   request.set_session_id(session_);
-  return request;
+  return call;
 }
 
 void ClientState::Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
                       Runs::OnEnd on_end) {
-  auto request = RequestFor(given, CallTimeout({}));
-  const absl::Status status = request.ok() ? CheckReadable(*request) : request.status();
+  auto call = RequestFor(given, CallTimeout({}));
+  const absl::Status status = call.ok() ? CheckReadable(call->request) : call.status();
   if (!status.ok()) return on_end(status);
-  runs_->Run(*std::move(request), WaitDeadline(timeout, JobTimeout(given)), stop,
-             std::move(on_end));
+  RunsOf(call->sequencer)
+      ->Run(std::move(call->request), WaitDeadline(timeout, JobTimeout(given)), stop,
+            std::move(on_end));
 }
 
-void ClientState::CancelRun(const v1::SubmitJobRequest& request) {
+Runs* ClientState::RunsOf(const std::string& sequencer) {
+  std::lock_guard lock(mutex_);
+  const auto cancel = [this, sequencer](const v1::SubmitJobRequest& request) {
+    CancelRun({request, sequencer});
+  };
+  return &runs_.try_emplace(sequencer, &*connection_, &*loop_, sequencer, cancel).first->second;
+}
+
+void ClientState::CancelRun(const JobCall& call) {
   const Use use = Begin();
   if (use == nullptr) return;
-  const auto cancel = [this, use, request] {
+  const auto cancel = [this, use, call] {
     // Finds the job by its request id, or submits it before the run does.
-    const auto job = connection_->SubmitJob(request, CallTimeout({}));
+    const auto job = connection_->SubmitJob(call.request, CallTimeout({}), call.sequencer);
     if (job.ok()) connection_->CancelJob(IdOf(*job), CallTimeout({})).IgnoreError();
   };
   // Without a thread, the job continues to its timeout.

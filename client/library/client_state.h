@@ -4,6 +4,7 @@
 #include <condition_variable>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -33,6 +34,12 @@ namespace agmm {
 bool Forked();
 // FAILED_PRECONDITION, for every call in such a child.
 Status ForkedError();
+
+// A submit, and the sequencer of the handles in it; empty for names alone.
+struct JobCall {
+  v1::SubmitJobRequest request;
+  std::string sequencer;
+};
 
 // Thread-safe.
 class ClientState : public std::enable_shared_from_this<ClientState> {
@@ -64,7 +71,8 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
                                                      const TensorSpec& spec, absl::Duration timeout,
                                                      const std::stop_token& stop = {});
-  absl::StatusOr<v1::SubmitJobRequest> RequestFor(const JobRequest& given, absl::Duration timeout);
+  // Errors: ABORTED, PEER_LOST for handles of two sequencers.
+  absl::StatusOr<JobCall> RequestFor(const JobRequest& given, absl::Duration timeout);
   // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
   // Calls `on_end`, which holds a Use, once and on any thread. A stop request cancels the job.
@@ -77,14 +85,15 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
                                   absl::Duration timeout, const std::stop_token& stop);
+  // Returns the runs whose handles, if any, are of this sequencer.
+  Runs* RunsOf(const std::string& sequencer);
   // Cancels the job of a run, on a thread of its own.
-  void CancelRun(const v1::SubmitJobRequest& request);
+  void CancelRun(const JobCall& call);
   absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
 
   const ClientOptions options_;
   std::optional<Connection> connection_;
   std::optional<Loop> loop_;
-  std::optional<Runs> runs_;
   Background background_;
   std::string session_;
   std::shared_ptr<ClientState> kept_;  // this, in a forked child
@@ -93,6 +102,8 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::condition_variable unused_;
   bool closed_ = false;
   int uses_ = 0;
+  // By the sequencer of the handles that their jobs have; empty: names alone.
+  std::map<std::string, Runs> runs_;
   int device_count_ = 0;  // 0: not yet known; the configuration of a world never changes
 };
 

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "client/connect/tensor_handle.h"
 #include "client/connect/tensor_mapping.h"
 #include "client/library/client_state.h"
 #include "kernels/base/deadline.h"
@@ -26,12 +27,15 @@ Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds
         Status(StatusCode::kFailedPrecondition,
                absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name)));
   }
+  const auto named = ParseTensor(name);
+  if (!named.ok()) return ToPublic(named.status());
   v1::BeginMapping begin;
-  begin.mutable_tensor()->set_name(name);
+  *begin.mutable_tensor() = named->ref;
   begin.set_writable(writable);
   begin.set_session_id(client->session());
   auto mapping = TensorMapping::Open(client->connection(), begin,
-                                     Deadline::After(client->TransferTimeout(timeout)), client);
+                                     Deadline::After(client->TransferTimeout(timeout)),
+                                     named->sequencer, client);
   if (!mapping.ok()) return ToPublic(mapping.status());
   auto state = std::make_unique<MappingState>();
   state->client = state_;

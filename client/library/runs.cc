@@ -27,13 +27,15 @@ absl::StatusOr<v1::Job> JobOf(v1::JobOutcome* outcome) {
 
 }  // namespace
 
-Runs::Runs(Connection* connection, Loop* loop,
+Runs::Runs(Connection* connection, Loop* loop, const std::string& sequencer,
            std::function<void(const v1::SubmitJobRequest&)> cancel)
     : connection_(connection),
       loop_(loop),
+      sequencer_(sequencer),
       cancel_(std::move(cancel)),
       prefix_(RandomHex(kIdBytes)),
-      retry_(connection, Deadline::Infinite()) {}
+      retry_(connection, Deadline::Infinite(),
+             sequencer.empty() ? std::nullopt : std::optional(sequencer)) {}
 
 Runs::~Runs() {
   std::unique_lock lock(mutex_);
@@ -80,7 +82,7 @@ void Runs::Send() {
 }
 
 void Runs::Open() {
-  call_.emplace(connection_, Deadline::Infinite());
+  call_.emplace(connection_, Deadline::Infinite(), sequencer_);
   connection_->jobs()->async()->RunJobs(call_->context(), this);
   AddHold();  // for the writes, which may begin on any thread
   StartRead(&response_);

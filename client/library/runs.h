@@ -27,8 +27,10 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   // Called with the job as it ended, or with the error.
   using OnEnd = std::function<void(const absl::StatusOr<v1::Job>&)>;
 
-  // `cancel` cancels the job of a request; it is called on the loop.
-  Runs(Connection* connection, Loop* loop, std::function<void(const v1::SubmitJobRequest&)> cancel);
+  // `sequencer` assigned the tensor ids in the requests; empty: they have names alone. `cancel`
+  // cancels the job of a request; it is called on the loop.
+  Runs(Connection* connection, Loop* loop, const std::string& sequencer,
+       std::function<void(const v1::SubmitJobRequest&)> cancel);
   // Waits for the stream, which an Interrupt has ended. All runs have ended, and so has the loop.
   ~Runs() override;
 
@@ -64,6 +66,7 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
 
   Connection* const connection_;
   Loop* const loop_;
+  const std::string sequencer_;
   const std::function<void(const v1::SubmitJobRequest&)> cancel_;
   const std::string prefix_;      // of the request ids
   v1::RunJobsRequest request_;    // gRPC's in kWriting

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "client/connect/job_watch.h"
+#include "client/connect/tensor_handle.h"
 #include "kernels/base/reason.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
@@ -89,6 +90,7 @@ TensorInfo ToPublic(const v1::Tensor& tensor) {
   info.version = tensor.version();
   info.owner = tensor.owner();
   info.of_session = !tensor.session_id().empty();
+  info.handle = HandleOf(tensor);
   return info;
 }
 
