@@ -22,6 +22,10 @@
 // forked child all calls fail with FAILED_PRECONDITION; the parent is not affected.
 #pragma once
 
+#if __cplusplus < 202002L
+#error "agmm.h needs C++20; compile with -std=c++20 or a later standard"
+#endif
+
 #include <chrono>
 #include <cstddef>
 #include <cstdint>

@@ -49,6 +49,35 @@ TEST_F(Installed, ExamplesAreBuiltAgainstItAndRun) {
               MatchesRegex("20 rounds, median [0-9]+ us\n"));
 }
 
+TEST_F(Installed, PkgConfigFindsItWhereverItIs) {
+  const std::string pkg_config = "/usr/bin/pkg-config";
+  if (!std::filesystem::exists(pkg_config)) GTEST_SKIP() << "no " << pkg_config;
+  const std::string moved = world_.Path("moved"), libdir = moved + "/" AGMM_LIBDIR;
+  std::filesystem::rename(prefix_, moved);
+  const std::string program = world_.Path("one_product");
+  const std::string command =
+      std::string(AGMM_CXX " -std=c++20 -Wall -Wextra -Werror " AGMM_CXX_FLAGS " ") +
+      AGMM_EXAMPLES "/one_product.cc -o " + program + " $(PKG_CONFIG_PATH=" + libdir +
+      "/pkgconfig " + pkg_config + " --cflags --libs agmm)";
+  Run({"/bin/sh", "-c", command});
+  ASSERT_NO_FATAL_FAILURE(world_.StartAll());
+  EXPECT_THAT(Run({"/usr/bin/env", "LD_LIBRARY_PATH=" + libdir, program, world_.endpoint(0)}),
+              HasSubstr("C (300 x 100) is right"));
+}
+
+TEST_F(Installed, TheHeaderNamesTheStandardItNeeds) {
+  const std::string source = world_.Path("old.cc");
+  WriteFile(source, "#include <agmm/agmm.h>\n");
+  for (const std::string standard : {"c++17", "c++20"}) {
+    Process compile(
+        {AGMM_CXX, "-std=" + standard, "-fsyntax-only", "-I" + prefix_ + "/include", source},
+        world_.Path(standard));
+    EXPECT_EQ(compile.Wait(kBuild) == 0, standard == "c++20") << compile.err();
+    EXPECT_EQ(compile.err().find("#error \"agmm.h needs C++20;") != std::string::npos,
+              standard == "c++17");
+  }
+}
+
 TEST_F(Installed, TheProgramsRunFromThePrefix) {
   EXPECT_THAT(Run({prefix_ + "/bin/agmmd", "--version"}), HasSubstr("agmmd"));
   EXPECT_THAT(Run({prefix_ + "/bin/agmmctl", "--version"}), HasSubstr("agmmctl"));
