@@ -406,6 +406,11 @@ class JobHandle {
   // Returns the job in its current state, even if it failed. Errors: NOT_FOUND if the daemon no
   // longer keeps its record.
   Result<JobInfo> Info(Milliseconds timeout = {}) const;
+  // Returns the times of the job's steps as a document in Chrome's trace event format, which
+  // Perfetto reads: the last epoch of a job that has ended, or the one in progress. Errors:
+  // FAILED_PRECONDITION if the job is queued, its times are no longer kept, or the daemons are of
+  // another version.
+  Result<std::string> Trace(Milliseconds timeout = {}) const;
   // Requests cancellation, without waiting for the job's end. OK if it has already ended.
   Status Cancel(Milliseconds timeout = {}) const;
 

@@ -116,15 +116,6 @@ void AppendChain(const v1::Job& job, const PathRates& rates, const v1::GetStatus
 
 }  // namespace
 
-NodeNameFn NamesOf(const v1::GetStatusResponse& status) {
-  std::map<int, std::string> names;
-  for (const v1::NodeStatus& node : status.nodes()) names[node.index()] = node.name();
-  return [names = std::move(names)](int node) {
-    const auto it = names.find(node);
-    return it == names.end() ? absl::StrCat(node) : it->second;
-  };
-}
-
 std::string ProgressTable(const v1::Job& job, const NodeNameFn& names) {
   const bool begun = absl::c_any_of(job.ranks(), [](const v1::RankReport& rank) {
     return rank.progress().epoch() > 0 || rank.progress().epochs_done() > 0;

@@ -11,12 +11,10 @@
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "client/ctl/json.h"
+#include "client/trace/world_view.h"
 #include "proto/convert/wait_chain.h"
 
 namespace agmm {
-
-// Names nodes as the status does; "node 3" where it does not.
-NodeNameFn NamesOf(const v1::GetStatusResponse& status);
 
 // A row for each rank: its epoch, and its lane that has worked or waited longest.
 std::string ProgressTable(const v1::Job& job, const NodeNameFn& names);

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 #include "client/ctl/report.h"
+#include "client/trace/ordered_json.h"
 
 namespace nlohmann {
 
@@ -25,8 +26,6 @@ struct adl_serializer<std::optional<T>> {
 }  // namespace nlohmann
 
 namespace agmm {
-
-using Json = nlohmann::ordered_json;
 
 // All fields of `message`, by reflection, under their own names except for the few that json.cc
 // lists. A job is "agmm.job.v1", a tensor "agmm.tensor.v1", and so on.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/trace/ran_plan.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
@@ -36,17 +37,6 @@ absl::StatusOr<std::vector<float>> Read(const MatrixReader& file, int64_t row, i
 }
 
 }  // namespace
-
-std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh& mesh) {
-  std::map<int, const v1::RankReport*> by_world_rank;
-  for (const v1::RankReport& report : job.ranks()) by_world_rank[report.rank()] = &report;
-  std::vector<const v1::RankReport*> reports;
-  for (int world_rank : mesh.ranks) {
-    const auto it = by_world_rank.find(world_rank);
-    reports.push_back(it == by_world_rank.end() ? nullptr : it->second);
-  }
-  return reports;
-}
 
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh) {
   std::vector<double> slowest;

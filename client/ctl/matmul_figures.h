@@ -14,9 +14,6 @@
 
 namespace agmm {
 
-// Returns the job's report of each rank of the mesh, in order, or null if it is missing.
-std::vector<const v1::RankReport*> ReportsByRank(const v1::Job& job, const Mesh& mesh);
-
 // Returns the slowest rank's time of each reported epoch (the last 64), oldest first, in ms. Empty
 // unless every rank of the mesh has reported the same number of epochs.
 std::vector<double> SlowestRankMs(const v1::Job& job, const Mesh& mesh);

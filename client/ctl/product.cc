@@ -139,17 +139,6 @@ absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_vie
   return Annotate(error, absl::StrCat("job ", job, what));
 }
 
-absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
-                                   const v1::Job& job) {
-  const PlanOptions options = FromProto(job.options());
-  AGMM_ASSIGN_OR_RETURN(Schedule schedule, Plan(problem, topology, options));
-  const std::string hash = HashHex(PlanHash(problem, schedule));
-  if (hash == job.plan_hash()) return schedule;
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "job %d (%s) ran plan %s, but this agmmctl plans %s; use the agmmctl of the daemons' version",
-      job.job_id(), options.algorithm, job.plan_hash(), hash));
-}
-
 ProductRun::ProductRun(Connection* connection, std::string session, std::string spec,
                        Problem problem, absl::Duration timeout, bool ignore_tuning)
     : connection_(connection),

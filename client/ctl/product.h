@@ -51,11 +51,6 @@ absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout);
 // Returns `error` with "job 7`what`: " in front, unless it names the job already.
 absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what = "");
 
-// Returns the schedule that the job ran, from its concrete options. Errors: FAILED_PRECONDITION if
-// the daemons planned another one.
-absl::StatusOr<Schedule> PlanAgain(const Problem& problem, const Topology& topology,
-                                   const v1::Job& job);
-
 // Checks that clients can send the inputs and fetch the result of `problem`, whose spec is `spec`.
 // Errors: INVALID_ARGUMENT for an operand with an open sum.
 absl::Status CheckClosed(const Problem& problem, const std::string& spec);

@@ -44,17 +44,6 @@ absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& t
   return fetched;
 }
 
-Topology TopologyOfWorld(const v1::GetStatusResponse& status) {
-  Topology topology;
-  for (const v1::NodeStatus& node : status.nodes()) {
-    for (const v1::DeviceStatus& device : node.devices()) {
-      topology.node_of_rank.push_back(node.index());
-      topology.island_of_rank.push_back(device.island());
-    }
-  }
-  return topology;
-}
-
 std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status) {
   std::vector<int> ranks;
   const v1::DeviceStatus* first = nullptr;

@@ -9,8 +9,8 @@
 #include "absl/time/time.h"
 #include "client/connect/connection.h"
 #include "client/files/npy.h"
+#include "client/trace/world_view.h"
 #include "kernels/schedule/problem.h"
-#include "kernels/schedule/topology.h"
 
 namespace agmm {
 
@@ -28,8 +28,6 @@ absl::Status TransferError(const absl::Status& status, absl::string_view what);
 absl::StatusOr<v1::Tensor> FetchFile(Connection* connection, const v1::Tensor& tensor,
                                      const std::string& path, NpyWriter* file);
 
-// Returns the node and the island of each world rank.
-Topology TopologyOfWorld(const v1::GetStatusResponse& status);
 // Returns the world ranks whose devices are of rank 0's kind, in order: those of the default mesh.
 std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status);
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "client/ctl/trace_events.h"
+#include "client/trace/trace_events.h"
 #include "kernels/schedule/spec.h"
 
 namespace agmm {

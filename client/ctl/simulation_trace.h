@@ -1,4 +1,4 @@
-// A simulated epoch as a trace (client/ctl/trace_events.h). Pure.
+// A simulated epoch as a trace (client/trace/trace_events.h). Pure.
 #pragma once
 
 #include <string>

@@ -19,6 +19,7 @@
 #include "client/ctl/terminal_line.h"
 #include "client/ctl/verbs.h"
 #include "client/files/matrix_transfer.h"
+#include "client/trace/ran_plan.h"
 #include "kernels/base/status.h"
 #include "kernels/schedule/index.h"
 #include "kernels/schedule/plan.h"

@@ -17,7 +17,7 @@
 #include "client/ctl/simulation_text.h"
 #include "client/ctl/simulation_trace.h"
 #include "client/ctl/terminal_line.h"
-#include "client/ctl/trace_events.h"
+#include "client/ctl/trace_file.h"
 #include "client/ctl/tuning_flags.h"
 #include "client/ctl/verbs.h"
 #include "kernels/base/status.h"

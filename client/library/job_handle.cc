@@ -3,6 +3,7 @@
 #include "absl/strings/str_format.h"
 #include "client/connect/job_watch.h"
 #include "client/library/client_state.h"
+#include "client/trace/job_trace.h"
 #include "kernels/base/deadline.h"
 
 namespace agmm {
@@ -78,6 +79,19 @@ Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
   const ClientState::Use client = Begin(state_);
   if (client == nullptr) return Gone(id_);
   return ToPublic(client->connection()->GetJob(state_->id, client->CallTimeout(timeout)));
+}
+
+Result<std::string> JobHandle::Trace(Milliseconds timeout) const {
+  const ClientState::Use client = Begin(state_);
+  if (client == nullptr) return Gone(id_);
+  const absl::Duration limit = client->CallTimeout(timeout);
+  const auto job = client->connection()->GetJobProgress(state_->id, /*step_times=*/true, limit);
+  if (!job.ok()) return ToPublic(job.status());
+  const auto status = client->connection()->GetStatus(limit);
+  if (!status.ok()) return ToPublic(status.status());
+  const auto trace = TraceOf({*job}, *status);
+  if (!trace.ok()) return ToPublic(trace.status());
+  return trace->dump();
 }
 
 Status JobHandle::Cancel(Milliseconds timeout) const {

@@ -1,4 +1,4 @@
-#include "client/ctl/job_trace.h"
+#include "client/trace/job_trace.h"
 
 #include <algorithm>
 #include <map>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "client/ctl/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/hash.h"
@@ -219,6 +220,20 @@ TEST(Trace, LeavesOutRanksThatDidNotReport) {
   job.mutable_ranks()->RemoveLast();
   const Json trace = *TraceOf({job}, Status());
   for (const Json& slice : EventsOf(trace, "X")) EXPECT_EQ(slice["pid"], 0);
+}
+
+TEST(Trace, HasTheOptionsAsAgmmctlPrintsThem) {
+  for (const bool all : {false, true}) {
+    v1::Job job = TracedJob();
+    if (all) {
+      // None of them changes this plan.
+      job.mutable_options()->set_split("M=x");
+      job.mutable_options()->set_partials(v1::DTYPE_BF16);
+    }
+    const auto trace = TraceOf({job}, Status());
+    ASSERT_TRUE(trace.ok()) << trace.status();
+    EXPECT_EQ((*trace)["otherData"]["jobs"][0]["options"], ToJson(job.options()));
+  }
 }
 
 TEST(Trace, OfTwoJobsHasOneZero) {

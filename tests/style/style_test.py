@@ -50,8 +50,9 @@ ARROWS = {
     "client": [],
     "client/connect": ["proto", "proto/channel", "proto/convert", "kernels/base"],
     "client/files": ["client/connect", "proto", "proto/convert", "kernels/base"],
-    "client/library": ["client", "client/connect", "client/files", "proto", "proto/convert", "kernels/base"],
-    "client/ctl": ["client/connect", "client/files", "proto", "proto/convert", "kernels/predict", "kernels/schedule",
+    "client/trace": ["client/connect", "proto", "proto/convert", "kernels/schedule", "kernels/base"],
+    "client/library": ["client", "client/connect", "client/files", "client/trace", "proto", "proto/convert", "kernels/base"],
+    "client/ctl": ["client/connect", "client/files", "client/trace", "proto", "proto/convert", "kernels/predict", "kernels/schedule",
                    "kernels/base"],
     "client/examples": ["client"],
 }

@@ -108,13 +108,14 @@ TEST_F(LibraryFork, EveryCallInAChildIsRefused) {
     expect("Done", job.Done().get().status());
     job.Watch([](const JobEvent&) { return true; }, expect_in_callback("Watch"));
     expect("Info", job.Info().status());
+    expect("Trace", job.Trace().status());
     expect("Cancel", job.Cancel());
     expect("Commit", mapping.Commit().status());
     mapping.Detach();  // the parent's goes on
     if (!mapping.detached() || !mapping.shards().empty()) wrong += "the mapping has memory; ";
     return wrong + std::to_string(refused) + " refused";
   });
-  EXPECT_EQ(said, "26 refused");
+  EXPECT_EQ(said, "27 refused");
   EXPECT_FALSE(mapping.detached());
   EXPECT_TRUE(mapping.Commit().ok());
   ExpectWhole();

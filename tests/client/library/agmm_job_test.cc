@@ -45,6 +45,30 @@ TEST_F(LibraryJob, FiguresReportTheTime) {
   EXPECT_EQ(done->figures.flop_count, 2. * kM * kN * kK);
 }
 
+TEST_F(LibraryJob, ATraceIsThatOfAgmmctl) {
+  const JobHandle job = Submit(*client_, Request());
+  ASSERT_TRUE(job.Wait().ok());
+  const Result<std::string> trace = job.Trace();
+  ASSERT_TRUE(trace.ok()) << trace.status().ToString();
+  EXPECT_THAT(*trace, StartsWith("{\"schema\":\"agmm.trace.v1\",\"displayTimeUnit\":\"ms\""));
+  EXPECT_THAT(*trace, HasSubstr("\"cat\":\"multiply\""));
+  const std::string file = world_.Path("trace.json");
+  const Ran ran = world_.Ctl(0, {"job", "trace", std::to_string(job.id()), "--out", file});
+  ASSERT_EQ(ran.exit_code, 0) << ran.err;
+  EXPECT_EQ(*trace + "\n", ReadFile(file));
+}
+
+TEST_F(LibraryJob, ATraceOfAQueuedJobIsRefused) {
+  const JobHandle running = Submit(*client_, LongRequest());
+  AwaitRunning(running);
+  EXPECT_THAT(*running.Trace(), HasSubstr("\"state\":\"running\""));
+  const JobHandle queued = Submit(*client_, Request());
+  const Status status = queued.Trace().status();
+  EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("it is queued; trace it once it runs"));
+  EXPECT_TRUE(running.Cancel().ok());
+}
+
 TEST_F(LibraryJob, AJobRunsTheTunedPlanUnlessItIgnoresIt) {
   v1::StoreTuningRequest store;
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(

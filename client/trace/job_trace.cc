@@ -1,4 +1,4 @@
-#include "client/ctl/job_trace.h"
+#include "client/trace/job_trace.h"
 
 #include <algorithm>
 #include <map>
@@ -7,14 +7,13 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
 #include "client/connect/job_watch.h"
-#include "client/ctl/job_progress.h"
-#include "client/ctl/matmul_figures.h"
-#include "client/ctl/product.h"
-#include "client/ctl/ready_world.h"
-#include "client/ctl/report.h"
-#include "client/ctl/trace_events.h"
+#include "client/trace/ran_plan.h"
+#include "client/trace/trace_events.h"
+#include "client/trace/world_view.h"
 #include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "proto/convert/plan_inputs.h"
@@ -28,6 +27,27 @@ struct TracedJob {
   Schedule schedule;
   std::vector<const v1::RankReport*> reports;  // by rank of the mesh; null: without times
 };
+
+// "running" for STATE_RUNNING.
+std::string LowerName(absl::string_view name) {
+  return absl::AsciiStrToLower(name.substr(name.find('_') + 1));
+}
+
+Json OrNull(const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); }
+
+// Equal to agmmctl's own document of options, but without reflection, which the library's messages
+// do not have.
+Json JsonOf(const v1::PlanOptions& options) {
+  const bool has_partials = options.partials() != v1::DTYPE_UNSPECIFIED;
+  return {{"algorithm", OrNull(options.algorithm())},
+          {"chunks", options.chunk_count()},
+          {"k_chunks", options.k_chunk_count()},
+          {"split", OrNull(options.split())},
+          {"workspace_shards", options.workspace_shard_count()},
+          {"carried", options.carried()},
+          {"transfers_only", options.transfers_only()},
+          {"partials", has_partials ? LowerName(v1::DType_Name(options.partials())) : "unknown"}};
+}
 
 bool HasTimes(const v1::RankReport* report) {
   return report != nullptr && !report->steps().empty() && report->epoch_start_unix_us() > 0;
@@ -43,9 +63,9 @@ int EpochOf(const v1::Job& job, const v1::RankReport& report) {
 absl::Status NoTimesError(const v1::Job& job) {
   const char* why = "are no longer kept; run the job again and trace it right after";
   if (job.state() == v1::Job::STATE_QUEUED) {
-    why = "do not exist yet, because it is queued; `agmmctl job why` says what it waits for";
+    why = "do not exist yet, because it is queued; trace it once it runs";
   } else if (!HasEnded(job)) {
-    why = "did not come from any node; `agmmctl job why` says which ones are silent";
+    why = "did not come from any node; see whether they answer, and their logs";
   } else if (job.state() != v1::Job::STATE_SUCCEEDED) {
     why = "are not available: the job never started, a node was lost, or newer jobs displaced them";
   }
@@ -136,10 +156,10 @@ absl::StatusOr<Json> TraceOf(const std::vector<v1::Job>& jobs,
       epoch = std::max(epoch, EpochOf(job, *report));
     }
     list.push_back({{"job_id", job.job_id()},
-                    {"state", EnumName(job.state())},
+                    {"state", LowerName(v1::Job::State_Name(job.state()))},
                     {"spec", job.spec()},
                     {"algorithm", traced.schedule.algorithm},
-                    {"options", ToJson(job.options())},
+                    {"options", JsonOf(job.options())},
                     {"plan_hash", job.plan_hash()},
                     {"epoch", epoch}});
     all.push_back(std::move(traced));

@@ -1,4 +1,4 @@
-// The times of all steps of jobs as a trace (client/ctl/trace_events.h). Pure.
+// The times of all steps of jobs as a trace (client/trace/trace_events.h). Pure.
 #pragma once
 
 #include <vector>
@@ -6,7 +6,7 @@
 #include "absl/status/statusor.h"
 #include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
-#include "client/ctl/json.h"
+#include "client/trace/ordered_json.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {

@@ -1,8 +1,7 @@
-#include "client/ctl/trace_events.h"
+#include "client/trace/trace_events.h"
 
 #include <algorithm>
 #include <map>
-#include <memory>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,8 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "client/files/output_file.h"
-#include "kernels/base/status.h"
 #include "kernels/base/units.h"
 #include "kernels/schedule/text.h"
 
@@ -233,20 +230,6 @@ Json TraceEvents(const std::vector<TracedPlan>& plans,
   }
   events.insert(events.end(), slices.begin(), slices.end());
   return events;
-}
-
-absl::StatusOr<int64_t> WriteTrace(const std::string& path, const Json& trace) {
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<OutputFile> file, OutputFile::Create(path));
-  AGMM_RETURN_IF_ERROR(file->Write(trace.dump() + "\n"));
-  AGMM_RETURN_IF_ERROR(file->Commit());
-  return absl::c_count_if(trace["traceEvents"], [](const Json& event) {
-    return event["ph"] == "X" && event["cat"] != "wait";
-  });
-}
-
-std::string TraceFileText(const std::string& path, int64_t steps) {
-  return absl::StrFormat("%s: %s; open it in https://ui.perfetto.dev or chrome://tracing\n", path,
-                         Counted(steps, "step"));
 }
 
 }  // namespace agmm

@@ -2,13 +2,11 @@
 // for steps and waits, arrows for signals. Source: "Trace Event Format", the JSON object form.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "absl/status/statusor.h"
-#include "client/ctl/json.h"
+#include "client/trace/ordered_json.h"
 #include "kernels/schedule/schedule.h"
 
 namespace agmm {
@@ -49,12 +47,5 @@ struct TracedPlan {
 // Waits on the previous epoch end in "-1", and have no arrows. Ranks are the world's. Pure.
 Json TraceEvents(const std::vector<TracedPlan>& plans,
                  const std::function<std::string(int node)>& node_name);
-
-// Writes the document `trace`, whose "traceEvents" are those of TraceEvents, to a file, and returns
-// the number of its steps. Errors: those of the file.
-absl::StatusOr<int64_t> WriteTrace(const std::string& path, const Json& trace);
-
-// "t.json: 960 steps; open it in https://ui.perfetto.dev or chrome://tracing", a line.
-std::string TraceFileText(const std::string& path, int64_t steps);
 
 }  // namespace agmm
