@@ -79,9 +79,9 @@ TEST_F(LibraryFile, WhatIsSavedIsLoadedAgainByRules) {
   EXPECT_THAT(file->skipped, ElementsAre("norm"));
   EXPECT_THAT(file->unused_patterns, ElementsAre("*.bias"));
   EXPECT_EQ(Get("new.l.up", 600), Transposed(Integers(600, 1), 30, 20));
-  std::vector<uint16_t> down(600);
-  ASSERT_TRUE(client_->Get("down", down.data(), 1200).ok());
-  EXPECT_EQ(FromBF16(down), Integers(600, 2));
+  const auto down = client_->Get<BFloat16>("down");
+  ASSERT_TRUE(down.ok()) << down.status().ToString();
+  EXPECT_EQ(std::vector<float>(down->begin(), down->end()), Integers(600, 2));
   EXPECT_THAT(moved, ElementsAre(std::pair(2400, 3600), std::pair(3600, 3600)));
 }
 
