@@ -576,6 +576,9 @@ class Client {
   void Run(const JobRequest& request, std::function<void(const Result<JobInfo>&)> on_end,
            Milliseconds timeout = {}, std::stop_token stop = {});
   Result<JobInfo> Run(const JobRequest& request, Milliseconds timeout = {});
+  // Must not be waited for in a callback.
+  std::future<Result<JobInfo>> RunAsync(const JobRequest& request, Milliseconds timeout = {},
+                                        std::stop_token stop = {});
   // Returns a job of any client. Errors: NOT_FOUND.
   Result<JobHandle> FindJob(uint64_t id, Milliseconds timeout = {});
   // At most `limit` jobs, newest first.

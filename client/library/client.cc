@@ -228,11 +228,21 @@ Result<JobInfo> Client::Run(const JobRequest& request, Milliseconds timeout) {
     const auto job = Submit(request);
     return job.ok() ? job->Wait(timeout) : Result<JobInfo>(job.status());
   }
-  auto ended = std::make_shared<std::promise<Result<JobInfo>>>();
-  client->Run(request, timeout, {}, [client, ended](const absl::StatusOr<v1::Job>& job) {
-    ended->set_value(JobResult(job));
-  });
-  return ended->get_future().get();
+  return RunAsync(request, timeout).get();
+}
+
+std::future<Result<JobInfo>> Client::RunAsync(const JobRequest& request, Milliseconds timeout,
+                                              std::stop_token stop) {
+  auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
+  std::future<Result<JobInfo>> future = promise->get_future();
+  if (const ClientState::Use client = state_->Begin(); client != nullptr) {
+    client->Run(request, timeout, stop, [client, promise](const absl::StatusOr<v1::Job>& job) {
+      promise->set_value(JobResult(job));
+    });
+  } else {
+    promise->set_value(Refusal());
+  }
+  return future;
 }
 
 Result<JobHandle> Client::FindJob(uint64_t id, Milliseconds timeout) {

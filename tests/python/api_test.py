@@ -63,6 +63,6 @@ def test_descriptions_are_frozen():
 def test_the_tables_are_those_of_the_library():
     assert len(dtypes.NAMES) == len(dtypes.DTYPES) == 3
     plain = set(requests._PLAIN)
-    assert plain | {"tensors", "partials", "timeout"} == set(agmm.JobOptions.__annotations__)
-    attributes = set(requests._PLAIN.values()) | {"spec", "a", "b", "c", "tensors", "partials", "timeout_ms"}
+    assert plain | {"ranks", "tensors", "partials", "timeout"} == set(agmm.JobOptions.__annotations__)
+    attributes = set(requests._PLAIN.values()) | {"spec", "a", "b", "c", "ranks", "tensors", "partials", "timeout_ms"}
     assert attributes == {name for name in vars(_agmm.JobRequest) if not name.startswith("_")}

@@ -165,6 +165,23 @@ def test_a_client_cannot_be_closed_in_a_callback(client, daemon):
     assert isinstance(refused[0], agmm.FailedPrecondition)
 
 
+def test_callbacks_may_make_calls(client):
+    outcomes = concurrent.futures.Future()
+
+    def call(future):
+        try:
+            with pytest.raises(agmm.FailedPrecondition, match="a callback cannot watch a job"):
+                client.submit(SPEC, "A", "B", "D").watch()
+            ids = [client.run(SPEC, "A", "B", "D").id, client.submit(SPEC, "A", "B", "E").wait().id]
+            np.testing.assert_array_equal(client.get("D"), client.put("F", A @ B, "[M_x, K]").numpy())
+            outcomes.set_result(ids)
+        except BaseException as error:
+            outcomes.set_exception(error)
+
+    client.submit(SPEC, "A", "B", "C").done().add_done_callback(call)
+    assert len(set(outcomes.result(PATIENCE_S))) == 2
+
+
 def test_a_client_may_lose_its_last_reference_in_a_callback(client, daemon):
     job = started(client.submit(SPEC, "A", "B", "C", **LONG))
     ended = threading.Event()
@@ -222,7 +239,10 @@ REFUSED = {
     "an operand of another type": ((1, "B", "C"), {}, agmm.InvalidArgument, "a int is not a tensor"),
     "names twice": (("A", "B", "C"), {"tensors": {"A": "A"}}, agmm.InvalidArgument, "both by operand"),
     "a dtype for partials": (("A", "B", "C"), {"partials": "f8"}, agmm.InvalidArgument, "'f8' is not one of"),
-    "ranks of another type": (("A", "B", "C"), {"ranks": ["a"]}, agmm.InvalidArgument, "option ranks is .'a'., a list"),
+    "ranks of another type": (("A", "B", "C"), {"ranks": ["a"]}, agmm.InvalidArgument, "a rank is 'a', a str; give an int"),
+    "ranks that are one number": (("A", "B", "C"), {"ranks": 1}, agmm.InvalidArgument, "ranks is 1; give a list"),
+    "a lone surrogate": (("\ud800", "B", "C"), {}, agmm.InvalidArgument, "not valid Unicode"),
+    "a lone surrogate in an option": (("A", "B", "C"), {"split": "\ud800"}, agmm.InvalidArgument, "option split"),
     "a timeout of 0": (("A", "B", "C"), {"timeout": 0}, agmm.InvalidArgument, "timeout is 0 s"),
 }
 
@@ -246,10 +266,35 @@ def test_absent_tensors_and_jobs(client):
     with pytest.raises(agmm.ResourceExhausted) as full:
         client.create("large", (2**20, 2**10), "[M_x, K]")
     assert full.value.reason == "HEAP_FULL" and isinstance(full.value, MemoryError)
-    with pytest.raises(agmm.InvalidArgument):
-        client.fill("D", (2, 2, 2), "[M_x, K]")
-    with pytest.raises(agmm.InvalidArgument, match="use one of uniform"):
-        client.fill("D", (2, 2), "[M_x, K]", kind="ones")
+
+
+WRONG = {
+    "a name": (lambda client: client.put(5, A, "[M_x, K]"), "name is 5, a int; give a str"),
+    "a name of bytes": (lambda client: client.tensor(b"A"), "name is b'A', a bytes"),
+    "a name with a comma": (lambda client: client.create("A,B", (2, 2), "[M_x, K]"), ","),
+    "a long name": (lambda client: client.create("A" * 257, (2, 2), "[M_x, K]"), "256"),
+    "a sharding": (lambda client: client.put("D", A, None), "sharding is None"),
+    "a mesh": (lambda client: client.put("D", A, "[M_x, K]", mesh=2), "mesh is 2"),
+    "a rank": (lambda client: client.put("D", A, "[M_x, K]", ranks=[-1]), "a rank is -1; give 0 to 2.31 - 1"),
+    "a shape of three": (lambda client: client.fill("D", (2, 2, 2), "[M_x, K]"), r"shape is \(2, 2, 2\); give \(rows, cols\)"),
+    "a shape of text": (lambda client: client.create("D", ("a", 2), "[M_x, K]"), "the number of rows is 'a'"),
+    "a shape of 0": (lambda client: client.create("D", (0, 2), "[M_x, K]"), "0"),
+    "a kind": (lambda client: client.fill("D", (2, 2), "[M_x, K]", kind="ones"), "use one of uniform"),
+    "a seed": (lambda client: client.fill("D", (2, 2), "[M_x, K]", seed=-1), "seed is -1; give 0 to 2.64 - 1"),
+    "a job's id": (lambda client: client.job("7"), "id is '7', a str; give an int"),
+    "a limit": (lambda client: client.jobs(limit=2**31), "limit is 2147483648"),
+    "a timeout of text": (lambda client: client.world(timeout="1"), "timeout is '1'"),
+    "an array for a tensor": (lambda client: client.get(A), "a ndarray is not a tensor"),
+    "an event's number": (lambda client: client.submit(SPEC, "A", "B", "C").watch(after_event=-1.5), "after_event is -1.5"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_a_wrong_argument_gets_one_clear_line(client, case):
+    call, message = WRONG[case]
+    with pytest.raises(agmm.InvalidArgument, match=message) as raised:
+        call(client)
+    assert "\n" not in str(raised.value)
 
 
 def test_fills_are_generated_on_the_devices(client):

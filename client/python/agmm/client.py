@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _agmm, arrays, errors
+from . import _agmm, arguments, arrays, errors
 from .dtypes import dtype_of, number_of
 from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
@@ -43,7 +43,7 @@ def connect(endpoint: str | None = None, *, session: bool = False, call_timeout:
     transfer_timeout: seconds, for puts, gets, fills and mappings.
     Errors: InvalidArgument; Unavailable.
     """
-    return Client(_agmm.Client.connect(endpoint or "", session, to_ms(call_timeout, "call_timeout"),
+    return Client(_agmm.Client.connect(arguments.text(endpoint or "", "endpoint"), session, to_ms(call_timeout, "call_timeout"),
                                        to_ms(transfer_timeout, "transfer_timeout")))
 
 
@@ -101,6 +101,7 @@ class Client:
 
     def _put(self, name: str, array: Any, sharding: str, mesh: str, ranks: Sequence[int], dtype: Any,
              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> Tensor:
+        name = arguments.text(name, "name")
         matrix = arrays.matrix_of(array)
         chosen = arrays.dtype_for(matrix, dtype)
         spec = _spec(matrix.shape, sharding, chosen, mesh, ranks)
@@ -123,12 +124,14 @@ class Client:
         if kind not in _FILLINGS:
             raise errors.InvalidArgument(f"kind is {kind!r}; use one of {', '.join(_FILLINGS)}")
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
-        return Tensor(self, self._client.fill(name, spec, _FILLINGS.index(kind), seed, value, to_ms(timeout)))
+        return Tensor(self, self._client.fill(arguments.text(name, "name"), spec, _FILLINGS.index(kind),
+                                              arguments.whole(seed, "seed", 64), float(value), to_ms(timeout)))
 
     def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
                ranks: Sequence[int] = (), timeout: float | None = None) -> Tensor:
         """Reserves space for contents to be written later. Errors: AlreadyExists; ResourceExhausted."""
-        return Tensor(self, self._client.create(name, _spec(shape, sharding, dtype_of(dtype), mesh, ranks), to_ms(timeout)))
+        spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
+        return Tensor(self, self._client.create(arguments.text(name, "name"), spec, to_ms(timeout)))
 
     def get(self, tensor: Tensor | str, *, out: Any = None, progress: Progress | None = None,
             timeout: float | None = None) -> np.ndarray[Any, Any]:
@@ -216,7 +219,7 @@ class Client:
 
     def tensor(self, name: str, *, timeout: float | None = None) -> Tensor:
         """Returns the tensor called `name`. Errors: NotFound."""
-        return Tensor(self, self._client.find(name, to_ms(timeout)))
+        return Tensor(self, self._client.find(arguments.text(name, "name"), to_ms(timeout)))
 
     def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
         """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
@@ -254,17 +257,17 @@ class Client:
 
     def job(self, id: int, *, timeout: float | None = None) -> Job:
         """Returns a job of any client. Errors: NotFound."""
-        return Job(self, self._client.find_job(id, to_ms(timeout)))
+        return Job(self, self._client.find_job(arguments.whole(id, "id", 64), to_ms(timeout)))
 
     def jobs(self, limit: int = 100, *, timeout: float | None = None) -> list[JobInfo]:
         """Returns at most `limit` jobs, newest first."""
-        return [job_info(fields) for fields in self._client.jobs(limit, to_ms(timeout))]
+        return [job_info(fields) for fields in self._client.jobs(arguments.whole(limit, "limit", 31), to_ms(timeout))]
 
     def __repr__(self) -> str:
         return f"<agmm.Client{', closed' if self.closed else ''}>"
 
 
-def _spec(shape: Sequence[int], sharding: str, dtype: np.dtype[Any], mesh: str, ranks: Sequence[int]) -> _agmm.TensorSpec:
-    if len(shape) != 2:
-        raise errors.InvalidArgument(f"shape is {tuple(shape)}; give (rows, cols)")
-    return _agmm.TensorSpec(int(shape[0]), int(shape[1]), number_of(dtype), sharding, mesh, list(ranks))
+def _spec(shape: Any, sharding: str, dtype: np.dtype[Any], mesh: str, ranks: Sequence[int]) -> _agmm.TensorSpec:
+    rows, cols = arguments.shape(shape)
+    return _agmm.TensorSpec(rows, cols, number_of(dtype), arguments.text(sharding, "sharding"), arguments.text(mesh, "mesh"),
+                            arguments.ranks(ranks))

@@ -7,7 +7,7 @@ import queue
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from . import _agmm
+from . import _agmm, arguments, errors
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .timeouts import to_ms
 
@@ -65,7 +65,8 @@ class Job:
     def done(self, timeout: float | None = None) -> concurrent.futures.Future[JobInfo]:
         """Returns a future with what wait() returns or raises. It needs no thread; cancelling it does not cancel the job.
 
-        Callbacks of the future run on the client's thread, one at a time, and must not close the client.
+        Callbacks of the future run on the client's thread, one at a time. They may make calls, but neither close the client
+        nor wait for another future of it.
         """
         future: concurrent.futures.Future[JobInfo] = concurrent.futures.Future()
 
@@ -89,8 +90,10 @@ class Job:
         Errors, from the iterator: DeadlineExceeded; Unavailable; Aborted. A job that fails ends the iteration: its last
         event says why, and wait() raises the error. An interrupt (Ctrl-C) cancels the job.
         """
+        if _agmm.in_callback():
+            raise errors.FailedPrecondition("a callback cannot watch a job, because events come on its thread; use another thread")
         watch = _Watch()
-        self._job.watch(watch.on_event, watch.on_end, after_event, to_ms(timeout))
+        self._job.watch(watch.on_event, watch.on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
         return self._events(watch)
 
     def _events(self, watch: _Watch) -> Iterator[JobEvent]:

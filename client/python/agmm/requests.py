@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from . import _agmm, errors
+from . import _agmm, arguments, errors
 from .dtypes import dtype_of, number_of
 from .tensor import Tensor
 from .timeouts import to_ms
@@ -45,7 +45,6 @@ class JobOptions(TypedDict, total=False):
 # Options that the library takes as they are, by its name for them.
 _PLAIN = {
     "mesh": "mesh",
-    "ranks": "ranks",
     "algorithm": "algorithm",
     "split": "split",
     "chunks": "chunk_count",
@@ -60,7 +59,7 @@ _PLAIN = {
 def name_of_tensor(tensor: Tensor | str) -> str:
     """Returns the tensor's name."""
     if isinstance(tensor, str):
-        return tensor
+        return arguments.text(tensor, "the name of a tensor")
     if isinstance(tensor, Tensor):
         return tensor.name
     raise errors.InvalidArgument(f"a {type(tensor).__name__} is not a tensor; give a Tensor or its name")
@@ -83,6 +82,8 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
         elif option == "tensors":
             if value is not None:
                 request.tensors = {operand: name_of_tensor(tensor) for operand, tensor in value.items()}
+        elif option == "ranks":
+            request.ranks = arguments.ranks(value)
         elif option == "partials":
             request.partials = number_of(dtype_of(value))
         elif option == "timeout":
@@ -96,6 +97,6 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
 def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> None:
     try:
         setattr(request, attribute, value)
-    except TypeError:
+    except (TypeError, UnicodeEncodeError):
         wanted = type(getattr(request, attribute)).__name__
         raise errors.InvalidArgument(f"option {option} is {value!r}, a {type(value).__name__}; give a {wanted}") from None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numbers
+
 from . import errors
 
 _LONGEST_S = 10.0 * 365 * 86400  # the library shortens it to a year
@@ -11,6 +13,8 @@ def to_ms(seconds: float | None, name: str = "timeout") -> int:
     """Returns whole milliseconds, at least 1; 0, which stands for the client's timeout, for None."""
     if seconds is None:
         return 0
-    if isinstance(seconds, bool) or not seconds > 0:
+    if not isinstance(seconds, numbers.Real) or isinstance(seconds, bool):
+        raise errors.InvalidArgument(f"{name} is {seconds!r}, a {type(seconds).__name__}; give seconds, or None for the default")
+    if not seconds > 0:
         raise errors.InvalidArgument(f"{name} is {seconds} s; give more than 0 s, or None for the default")
     return max(1, round(min(seconds, _LONGEST_S) * 1000))

@@ -89,14 +89,14 @@ JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeo
 nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
   const std::shared_ptr<Client> client = self.client();
   std::stop_source stop;
-  auto promise = std::make_shared<std::promise<Result<JobInfo>>>();
-  std::future<Result<JobInfo>> future = promise->get_future();
-  {
-    const ReleasedGil released;
-    client->Run(
-        request, [promise](const Result<JobInfo>& job) { promise->set_value(job); },
-        Milliseconds(timeout_ms), stop.get_token());
+  if (InCallback()) {
+    return FieldsOf(
+        ValueOf(CallAndWait([&] { return client->Run(request, Milliseconds(timeout_ms)); })));
   }
+  std::future<Result<JobInfo>> future = [&] {
+    const ReleasedGil released;
+    return client->RunAsync(request, Milliseconds(timeout_ms), stop.get_token());
+  }();
   return FieldsOf(ValueOf(Await(std::move(future), [&stop](auto& ended) {
     stop.request_stop();
     // Until the job is cancelled, or another signal.

@@ -71,6 +71,7 @@ void Remember(const std::shared_ptr<Client>& client) { Clients()[client.get()] =
 void Forget(const Client* client) { Clients().erase(client); }
 
 void RegisterEnd(nb::module_& module) {
+  module.def("in_callback", [] { return InCallback(); });
   module.def("_end", &End);
   nb::module_::import_("atexit").attr("register")(module.attr("_end"));
   // The threads of the parent do not exist in a child.

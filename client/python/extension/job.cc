@@ -18,6 +18,9 @@ namespace agmm::python {
 namespace {
 
 nb::tuple Wait(const JobHandle& self, int64_t timeout_ms) {
+  if (InCallback()) {
+    return FieldsOf(ValueOf(CallAndWait([&] { return self.Wait(Milliseconds(timeout_ms)); })));
+  }
   std::future<Result<JobInfo>> future = [&] {
     const ReleasedGil released;
     return self.Done(Milliseconds(timeout_ms));

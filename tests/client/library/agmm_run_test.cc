@@ -73,10 +73,8 @@ TEST_F(LibraryRun, AStopRequestCancelsTheJob) {
   for (const bool early : {false, true}) {
     std::stop_source stop;
     if (early) stop.request_stop();
-    auto promise = std::make_shared<std::promise<Outcome>>();
-    client_->Run(
-        LongRequest(), [promise](const Outcome& outcome) { promise->set_value(outcome); },
-        /*timeout=*/{}, stop.get_token());
+    std::future<Outcome> future =
+        client_->RunAsync(LongRequest(), /*timeout=*/{}, stop.get_token());
     if (!early) {
       const absl::Time end = absl::Now() + kPatience;
       const auto running = [&] {
@@ -86,7 +84,6 @@ TEST_F(LibraryRun, AStopRequestCancelsTheJob) {
       while (!running()) ASSERT_LT(absl::Now(), end);
       stop.request_stop();
     }
-    std::future<Outcome> future = promise->get_future();
     const Status cancelled = Get(future).status();
     EXPECT_EQ(cancelled.code(), StatusCode::kCancelled) << cancelled.ToString();
     EXPECT_EQ(cancelled.reason(), "CANCELLED") << "by the daemon";
