@@ -15,7 +15,8 @@ LONG = {"repeat": 1_000_000, "timeout": 600}
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
-    import os, signal, sys, threading, time
+    import faulthandler, os, signal, sys, threading, time
+    faulthandler.enable()
     import agmm
     import numpy as np
     SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
@@ -32,8 +33,7 @@ PROLOGUE = """
         threading.Thread(target=run, daemon=True).start()
 
     def runs():
-        newest = client.jobs(limit=1)[0]
-        return newest.id > job_id and newest.state is agmm.JobState.RUNNING
+        return any(job.id > job_id and job.state is agmm.JobState.RUNNING for job in client.jobs(limit=1))
 """
 
 
@@ -43,9 +43,17 @@ def start(daemon, text, job_id=0):
                             stderr=subprocess.PIPE, text=True)
 
 
+def outputs_of(process):
+    try:
+        return process.communicate(timeout=PATIENCE_S)
+    except subprocess.TimeoutExpired:
+        process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
+        raise AssertionError(process.communicate()[1]) from None
+
+
 def end_of(process):
     """Waits for the end of a script that an interrupt ended."""
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = outputs_of(process)
     assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
     return out
 
@@ -152,7 +160,7 @@ def test_a_handler_may_raise_anything(busy, daemon):
         except LookupError as error:
             print(error)
         client.world()""", busy.id)
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = outputs_of(process)
     assert (out, process.returncode) == ("by the handler\n", 0), error
 
 
@@ -167,6 +175,6 @@ def test_a_handler_that_returns_does_not_end_the_call(client, operands, daemon):
             job.wait()
         except agmm.Cancelled as error:
             print(handled.is_set())""")
-    out, error = process.communicate(timeout=PATIENCE_S)
+    out, error = outputs_of(process)
     assert (out, process.returncode) == ("True\n", 0), error
 

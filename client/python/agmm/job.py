@@ -99,19 +99,17 @@ class Job:
     def _events(self, watch: _Watch) -> Iterator[JobEvent]:
         last = JobState.QUEUED
         try:
-            while True:
-                try:
-                    event = watch.queue.get()
-                except BaseException:  # of the handler of a signal
-                    self.cancel()
-                    raise
-                if not isinstance(event, JobEvent):
-                    break
+            while isinstance(event := watch.queue.get(), JobEvent):
                 last = event.state
                 yield event
+        except GeneratorExit:
+            raise
+        except BaseException:  # of the handler of a signal
+            self.cancel()
+            raise
         finally:
             watch.wanted = False
-        if isinstance(event, Exception) and last not in FINAL_STATES:
+        if event is not None and last not in FINAL_STATES:
             raise event
 
     def __repr__(self) -> str:
