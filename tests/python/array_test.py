@@ -214,6 +214,22 @@ def test_no_layout_is_copied_as_a_whole(client, layout):
     assert peak_bytes < array.nbytes / 8, "NumPy allocated a copy"
 
 
+@pytest.mark.parametrize("name", DTYPES)
+def test_c_order_is_handed_over_in_place(client, name, monkeypatch):
+    def refuse(*_):
+        raise AssertionError("it goes through blocks")
+
+    monkeypatch.setattr("agmm.arrays.reader_of", refuse)
+    monkeypatch.setattr("agmm.arrays.writer_of", refuse)
+    array = all_kinds_of_bits(DTYPES[name])
+    array.flags.writeable = False
+    for given in (array, array[3:40], array.reshape(1, -1)):
+        got = client.put("A", given, "[M, K_x]", dtype=name).numpy()
+        np.testing.assert_array_equal(bits_of(got), bits_of(given))
+    with pytest.raises(AssertionError):
+        client.put("A", array.T, "[M, K_x]")
+
+
 def test_a_put_and_a_get_report_their_progress(client):
     array = np.zeros((1024, 1024), np.float32)
     for given in (array, array.T):
