@@ -1,13 +1,13 @@
 // Files of tensors, by way of the calls that put and get one tensor.
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "client/agmm.h"
 #include "client/files/load_rules.h"
 #include "client/files/tensor_file.h"
@@ -128,24 +128,16 @@ Result<LoadedFile> LoadPlanned(Client* client, const TensorFile& file, const Loa
   return result;
 }
 
-bool SameMatrix(const TensorToSave& saved, const TensorSpec& spec) {
-  return saved.rows == spec.rows && saved.cols == spec.cols && saved.dtype == DTypeOf(spec.type);
-}
-
-// Appends the contents of `tensor`.
-Result<TensorInfo> SaveOne(Client* client, const TensorToSave& tensor, TensorFileWriter* file,
+// Appends the contents of the tensor.
+Result<TensorInfo> SaveOne(Client* client, const std::string& handle, TensorFileWriter* file,
                            const TransferOptions& options) {
-  Result<TensorInfo> got = client->Get(
-      tensor.name,
+  return client->Get(
+      handle,
       [file](int64_t, const std::byte* from, int64_t size_bytes) {
         return ToPublic(
             file->Append({reinterpret_cast<const char*>(from), static_cast<size_t>(size_bytes)}));
       },
       options);
-  if (!got.ok() || SameMatrix(tensor, got->spec)) return got;
-  return Status(StatusCode::kFailedPrecondition,
-                absl::StrFormat("it was replaced by one of %d x %d meanwhile; try again",
-                                got->spec.rows, got->spec.cols));
 }
 
 }  // namespace
@@ -172,20 +164,22 @@ Result<std::vector<TensorInfo>> Client::Save(const std::string& path,
                        absl::StrCat("tensor ", QuotedName(name), " was not saved to ", path));
   };
   std::vector<TensorToSave> tensors;
+  std::map<std::string, std::string> handles;  // by name
   int64_t total_bytes = 0, before = 0;
   for (const std::string& name : names) {
     const Result<TensorInfo> found = Find(name);
     if (!found.ok()) return failed(name, found.status());
     const TensorSpec& spec = found->spec;
-    tensors.push_back({name, spec.rows, spec.cols, DTypeOf(spec.type)});
+    handles[found->name] = found->handle;
+    tensors.push_back({found->name, spec.rows, spec.cols, DTypeOf(spec.type)});
     total_bytes += spec.rows * spec.cols * BytesOf(spec.type);
   }
   const auto file = TensorFileWriter::Create(path, std::move(tensors), options.metadata);
   if (!file.ok()) return ToPublic(file.status());
   std::vector<TensorInfo> saved;
   for (const TensorToSave& tensor : (*file)->tensors()) {
-    const Result<TensorInfo> got =
-        SaveOne(this, tensor, file->get(), PartOf(options.transfer, before, total_bytes));
+    const Result<TensorInfo> got = SaveOne(this, handles[tensor.name], file->get(),
+                                           PartOf(options.transfer, before, total_bytes));
     if (!got.ok()) return failed(tensor.name, got.status());
     saved.push_back(*got);
     before += tensor.rows * tensor.cols * SizeOf(tensor.dtype);

@@ -28,7 +28,7 @@ from .files import LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .product import new_name, operands_of
-from .requests import job_request, name_of_tensor
+from .requests import job_request, reference_of
 from .tensor import Tensor
 from .timeouts import to_ms
 from .world_info import WorldInfo
@@ -185,9 +185,9 @@ class AsyncClient:
                      **options: Unpack[JobOptions]) -> AsyncTensor:
         """See agmm.Client.matmul. If the task is cancelled, so is the job."""
         operands = operands_of(spec)
-        result = new_name() if out is None else name_of_tensor(out)
+        result = new_name() if out is None else reference_of(out)
         places: Any = {key: options[key] for key in ("mesh", "ranks") if key in options}  # type: ignore[literal-required]
-        names = [name_of_tensor(each) if isinstance(each, (Tensor, str)) else new_name() for each in (a, b)]
+        names = [reference_of(each) if isinstance(each, (Tensor, str)) else new_name() for each in (a, b)]
         made = [name for name, given in zip(names, (a, b)) if not isinstance(given, (Tensor, str))]
         try:
             for given, name, (_, sharding) in zip((a, b), names, operands):
@@ -294,6 +294,10 @@ class AsyncJob:
     async def cancel(self, *, timeout: float | None = None) -> None:
         """See agmm.Job.cancel."""
         await self._client._call(lambda: self._job.cancel(timeout=timeout))
+
+    async def trace(self, *, timeout: float | None = None) -> str:
+        """See agmm.Job.trace."""
+        return await self._client._call(lambda: self._job.trace(timeout=timeout))
 
     async def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
         """Yields the changes of the job's state. See agmm.Job.watch."""

@@ -16,7 +16,7 @@ from .job import Job
 from .job_info import JobInfo, job_info
 from .mapping import Mapping
 from .product import product
-from .requests import job_request, name_of_tensor
+from .requests import job_request, reference_of
 from .tensor import Tensor
 from .timeouts import to_ms
 from .world_info import WorldInfo, world_info
@@ -146,18 +146,15 @@ class Client:
 
     def _get(self, tensor: Tensor | str, out: Any, progress: Progress | None, timeout: float | None,
              stop: _agmm.Stop) -> np.ndarray[Any, Any]:
-        name = name_of_tensor(tensor)
-        found = self.tensor(name) if isinstance(tensor, str) else tensor
+        found = self.tensor(tensor) if isinstance(tensor, str) else tensor
+        reference = reference_of(found)
         array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
         if arrays.is_plain(array, found.dtype):
-            fields = self._client.get(name, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout),
-                                      stop)
+            self._client.get(reference, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout),
+                             stop)
         else:
             block = arrays.writer_of(array, found.dtype)
-            fields = self._client.get_blocks(name, block, progress, to_ms(timeout), stop)
-        now = Tensor(self, fields)
-        if (now.shape, now.dtype) != (found.shape, found.dtype):
-            raise errors.FailedPrecondition(f"tensor {name!r} is now another one, {now!r}; get it by its name again")
+            self._client.get_blocks(reference, block, progress, to_ms(timeout), stop)
         return array if out is None else out
 
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
@@ -167,7 +164,7 @@ class Client:
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
         Unavailable.
         """
-        return Mapping(self, self._client.map(name_of_tensor(tensor), writable, to_ms(timeout)), writable)
+        return Mapping(self, self._client.map(reference_of(tensor), writable, to_ms(timeout)), writable)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
              progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -209,7 +206,7 @@ class Client:
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> list[Tensor]:
         if isinstance(tensors, (str, Tensor)):
             raise errors.InvalidArgument(f"tensors is {tensors!r}; give a list: [{tensors!r}]")
-        names = [name_of_tensor(each) for each in tensors]
+        names = [reference_of(each) for each in tensors]
         saved = self._client.save(path_of(path), names, dict(metadata or {}), progress, to_ms(timeout), stop)
         return [Tensor(self, fields) for fields in saved]
 
@@ -223,7 +220,7 @@ class Client:
 
     def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
         """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
-        self._client.delete(name_of_tensor(tensor), to_ms(timeout))
+        self._client.delete(reference_of(tensor), to_ms(timeout))
 
     # ---- Jobs ----
 

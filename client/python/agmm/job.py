@@ -62,6 +62,14 @@ class Job:
         """Requests cancellation, without waiting for the job's end. Does nothing if it has ended."""
         self._job.cancel(to_ms(timeout))
 
+    def trace(self, *, timeout: float | None = None) -> str:
+        """Returns the times of the job's steps, as JSON in Chrome's trace event format, which Perfetto shows.
+
+        They are those of its last epoch, or of the one in progress. Errors: FailedPrecondition if the job is queued, or its
+        times are no longer kept.
+        """
+        return self._job.trace(to_ms(timeout))
+
     def done(self, timeout: float | None = None) -> concurrent.futures.Future[JobInfo]:
         """Returns a future with what wait() returns or raises. It needs no thread; cancelling it does not cancel the job.
 

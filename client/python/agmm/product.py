@@ -11,7 +11,7 @@ import numpy as np
 
 from . import errors
 from .dtypes import dtype_of
-from .requests import name_of_tensor
+from .requests import reference_of
 from .tensor import Tensor
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def result_dtype_of(spec: str) -> np.dtype[Any] | None:
 def product(client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any, options: dict[str, Any]) -> Tensor:
     """Does what Client.matmul does."""
     operands = operands_of(spec)
-    result = new_name() if out is None else name_of_tensor(out)
+    result = new_name() if out is None else reference_of(out)
     made: list[Tensor] = []
     try:
         tensors = {}

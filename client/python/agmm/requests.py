@@ -56,12 +56,12 @@ _PLAIN = {
 }
 
 
-def name_of_tensor(tensor: Tensor | str) -> str:
-    """Returns the tensor's name."""
+def reference_of(tensor: Tensor | str) -> str:
+    """Returns the text by which the library knows the tensor: a name, or a handle."""
     if isinstance(tensor, str):
         return arguments.text(tensor, "the name of a tensor")
     if isinstance(tensor, Tensor):
-        return tensor.name
+        return tensor.handle
     raise errors.InvalidArgument(f"a {type(tensor).__name__} is not a tensor; give a Tensor or its name")
 
 
@@ -71,17 +71,17 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
     request = _agmm.JobRequest()
     _set(request, "spec", "spec", spec)
     if a is not None:
-        request.a = name_of_tensor(a)
+        request.a = reference_of(a)
     if b is not None:
-        request.b = name_of_tensor(b)
+        request.b = reference_of(b)
     if c is not None:
-        request.c = name_of_tensor(c)
+        request.c = reference_of(c)
     for option, value in options.items():
         if option in _PLAIN:
             _set(request, option, _PLAIN[option], value)
         elif option == "tensors":
             if value is not None:
-                request.tensors = {operand: name_of_tensor(tensor) for operand, tensor in value.items()}
+                request.tensors = {operand: reference_of(tensor) for operand, tensor in value.items()}
         elif option == "ranks":
             request.ranks = arguments.ranks(value)
         elif option == "partials":

@@ -17,12 +17,13 @@ if TYPE_CHECKING:
 class Tensor:
     """A matrix that is spread over devices, as it was when the daemon described it.
 
-    The attributes do not follow later changes: Client.tensor(name) asks again. Calls with a Tensor are about the tensor
-    that has its name at that time.
+    The attributes do not follow later changes: Client.tensor(name) asks again. Calls with a Tensor are about this very
+    tensor, even if another one takes its name: they raise NotFound once it is deleted or replaced, and Aborted
+    ("PEER_LOST") once node 0's daemon has ended.
     """
 
     __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",
-                 "version", "owner", "of_session", "job", "__weakref__")
+                 "version", "owner", "of_session", "handle", "job", "__weakref__")
 
     id: int
     """Starts at 1 again when node 0's daemon restarts."""
@@ -44,13 +45,15 @@ class Tensor:
     owner: str
     of_session: bool
     """It is deleted when the client that made it ends."""
+    handle: str
+    """Stands for this very tensor wherever a call takes a name. A text that any client of the world may use."""
     job: JobInfo | None
     """The job that made it, if Client.matmul returned this Tensor."""
 
     def __init__(self, client: Client, fields: tuple[Any, ...], job: JobInfo | None = None) -> None:
         self._client = client
         (self.id, self.name, rows, cols, type_, self.sharding, self.mesh, self.ranks, self.has_contents, self.shard_bytes,
-         self.version, self.owner, self.of_session) = fields
+         self.version, self.owner, self.of_session, self.handle) = fields
         self.shape = (rows, cols)
         self.dtype = DTYPES[type_]
         self.job = job

@@ -82,7 +82,7 @@ class TensorParallelLinear(torch.nn.Module):
         Errors: NotFound; InvalidArgument.
         """
         super().__init__()
-        found = client.tensor(weight if isinstance(weight, str) else weight.name)
+        found = client.tensor(weight) if isinstance(weight, str) else weight
         cuts = _SHARDING.fullmatch(found.sharding)
         if cuts is None or (cuts[1] is None) == (cuts[2] is None):
             raise errors.InvalidArgument(f"the weight {found.name!r} has sharding {found.sharding!r}; give one with "
@@ -147,7 +147,7 @@ class TensorParallelLinear(torch.nn.Module):
         with self._turn:
             self._delete_operands()
             with contextlib.suppress(errors.NotFound):
-                self._client.delete(self.name)
+                self._client.delete(self._weight)
 
     def extra_repr(self) -> str:
         return (f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
@@ -182,7 +182,7 @@ class TensorParallelLinear(torch.nn.Module):
             self._create_operands(len(x))
         try:
             self._write(x)
-            self.last = self._client.run(self._spec, tensors={"X": self._x, "W": self.name, "Y": self._y},
+            self.last = self._client.run(self._spec, tensors={"X": self._x, "W": self._weight, "Y": self._y},
                                          mesh=self._weight.mesh, ranks=self._weight.ranks)
             self._read(y)
         except BaseException:

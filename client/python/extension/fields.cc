@@ -41,7 +41,7 @@ nb::tuple FieldsOf(const TensorInfo& info) {
   return nb::make_tuple(info.id, info.name, info.spec.rows, info.spec.cols,
                         static_cast<int>(info.spec.type), info.spec.sharding, info.spec.mesh,
                         TupleOf(info.spec.ranks), info.has_contents, info.shard_bytes, info.version,
-                        info.owner, info.of_session);
+                        info.owner, info.of_session, info.handle);
 }
 
 nb::tuple FieldsOf(const JobInfo& info) {

@@ -1,7 +1,9 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <future>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "agmm/agmm.h"
@@ -63,6 +65,10 @@ nb::tuple Info(const JobHandle& self, int64_t timeout_ms) {
       ValueOf(CallAndWait([self, timeout_ms] { return self.Info(Milliseconds(timeout_ms)); })));
 }
 
+std::string Trace(const JobHandle& self, int64_t timeout_ms) {
+  return ValueOf(CallAndWait([self, timeout_ms] { return self.Trace(Milliseconds(timeout_ms)); }));
+}
+
 void Cancel(const JobHandle& self, int64_t timeout_ms) {
   RaiseUnlessOk(CallAndWait([self, timeout_ms] { return self.Cancel(Milliseconds(timeout_ms)); }));
 }
@@ -77,6 +83,7 @@ void BindJob(nb::module_& module) {
       .def("watch", &Watch, nb::arg("on_event"), nb::arg("on_end"), nb::arg("after_event"),
            nb::arg("timeout_ms"))
       .def("info", &Info, nb::arg("timeout_ms"))
+      .def("trace", &Trace, nb::arg("timeout_ms"))
       .def("cancel", &Cancel, nb::arg("timeout_ms"));
 }
 
