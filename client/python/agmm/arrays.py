@@ -128,7 +128,7 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
 
 def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     if tensor.device.type != "cpu":
-        raise errors.InvalidArgument(f"{argument} is on {tensor.device}; give {argument}.cpu(), because agmm reads host memory")
+        raise errors.InvalidArgument(f"{argument} is on {tensor.device}; give tensor.cpu(), because agmm reads host memory")
     if tensor.layout is not torch.strided:
         raise errors.InvalidArgument(f"{argument} has layout {tensor.layout}; give .to_dense()")
     plain = tensor.detach().resolve_conj().resolve_neg()

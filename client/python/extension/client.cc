@@ -81,9 +81,11 @@ void Delete(const Connected& self, std::string name, int64_t timeout_ms) {
 }
 
 JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
-  return ValueOf(CallAndWait([client = self.client(), request, timeout_ms] {
+  const std::shared_ptr<Client> client = self.client();
+  return ValueOf([&] {
+    const ReleasedGil released;  // the caller gets its job even if a signal comes
     return client->Submit(request, Milliseconds(timeout_ms));
-  }));
+  }());
 }
 
 nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
