@@ -69,6 +69,9 @@ TEST(FlagConflicts, AFlagWithoutEffectIsRefused) {
            {"bench --quick --rounds 5", "--quick has no effect beside --rounds"},
            {"tensor fill A --shape 8x8 --kind constant --value 1 --seed 3",
             "--seed has no effect beside --kind constant"},
+           {"tensor load m.npy --list --mesh x=2", "--mesh has no effect beside --list"},
+           {"tensor load m.npy --list --ranks 0", "--ranks has no effect beside --list"},
+           {"tensor load m.npy --list --strict", "--strict has no effect beside --list"},
            {"matmul a b --out c --compare --repeat 1", "at least --repeat 2"}}) {
     const absl::Status status = RunWords(text);
     EXPECT_EQ(status.code(), Code::kInvalidArgument) << text;

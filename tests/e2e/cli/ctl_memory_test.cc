@@ -5,6 +5,8 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "client/files/safetensors.h"
 #include "gtest/gtest.h"
 #include "tests/e2e/world.h"
 
@@ -24,7 +26,8 @@ int64_t PeakBytesOf(const World& world, const std::vector<std::string>& argument
   std::vector<std::string> command = {"/usr/bin/python3", "-c",         kPeakOf,
                                       Program("agmmctl"), "--endpoint", world.endpoint(0)};
   command.insert(command.end(), arguments.begin(), arguments.end());
-  Process process(command, world.Path(arguments[1]));
+  static int runs = 0;
+  Process process(command, world.Path(absl::StrCat("run", ++runs)));
   EXPECT_EQ(process.Wait(kPatience), 0) << process.err();
   int64_t peak_kib = 0;
   EXPECT_TRUE(absl::SimpleAtoi(process.out(), &peak_kib)) << process.out();
@@ -46,6 +49,26 @@ TEST(CtlMemory, StaysSmallWhileHalfAGiBMoves) {
                                 "f32", "--sharding", "[M, K]"}),
             kBound);
   EXPECT_LT(PeakBytesOf(world, {"tensor", "get", "T", world.Path("back.npy")}), kBound);
+}
+
+TEST(CtlMemory, StaysSmallWhileAFileOfTensorsIsTransposed) {
+  if (kSanitized) GTEST_SKIP() << "a sanitizer's memory is not ours";
+  // A stripe of a transposed tensor takes 32 MiB.
+  constexpr int64_t kBound = 100 << 20, kRows = 8192, kCols = 8192;  // 256 MiB
+  World world({.nodes = 1, .heap = "288MiB"});
+  ASSERT_NO_FATAL_FAILURE(world.StartAll());
+  const std::string file = world.Path("sparse.safetensors");
+  const std::string preamble = *SafetensorsPreamble({{"T", kRows, kCols, DType::kF32}}, {});
+  WriteFile(file, preamble);
+  std::filesystem::resize_file(file, preamble.size() + kRows * kCols * 4);
+  const std::vector<std::string> load = {"tensor", "load", file, "--rule", "*=[M, N]"};
+  const std::vector<char> grown(2 * kBound, 'x');  // makes this process large
+  EXPECT_LT(PeakBytesOf(world, load), kBound / 3);
+  std::vector<std::string> transposed = load;
+  transposed.insert(transposed.end(), {"--transpose", "*"});
+  EXPECT_LT(PeakBytesOf(world, transposed), kBound);
+  EXPECT_LT(PeakBytesOf(world, {"tensor", "save", world.Path("back.safetensors"), "T"}),
+            kBound / 3);
 }
 
 }  // namespace
