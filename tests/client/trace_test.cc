@@ -26,11 +26,11 @@ using ::testing::HasSubstr;
 using Json = nlohmann::ordered_json;
 
 // A ring over world ranks 2 and 3 of nodes 0 and 1, every step 10 us after its predecessor.
-v1::Job TracedJob(double start_unix_us = 1'700'000'000'000'000) {
+v1::Job TracedJob(double start_unix_us = 1'700'000'000'000'000,
+                  const PlanOptions& options = {"ring", 1}) {
   const Mesh mesh = *ParseMesh("x=2", {2, 3});
   const Problem problem = *ParseProblem(kDefaultSpec, mesh, {8, 4, 4}, DType::kF32);
   const Topology topology{{0, 1}};
-  const PlanOptions options{"ring", 1};
   const Schedule schedule = *Plan(problem, topology, options);
   v1::Job job;
   job.set_job_id(5);
@@ -223,13 +223,12 @@ TEST(Trace, LeavesOutRanksThatDidNotReport) {
 }
 
 TEST(Trace, HasTheOptionsAsAgmmctlPrintsThem) {
-  for (const bool all : {false, true}) {
-    v1::Job job = TracedJob();
-    if (all) {
-      // None of them changes this plan.
-      job.mutable_options()->set_split("M=x");
-      job.mutable_options()->set_partials(v1::DTYPE_BF16);
-    }
+  PlanOptions more{"ring", 1};
+  more.split = "N=x";
+  more.k_chunks = 2;
+  more.partials = DType::kBF16;
+  for (const PlanOptions& options : {PlanOptions{"ring", 1}, more}) {
+    const v1::Job job = TracedJob(1e15, options);
     const auto trace = TraceOf({job}, Status());
     ASSERT_TRUE(trace.ok()) << trace.status();
     EXPECT_EQ((*trace)["otherData"]["jobs"][0]["options"], ToJson(job.options()));

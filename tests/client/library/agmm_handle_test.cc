@@ -1,5 +1,6 @@
 // Handles of tensors in place of their names.
 #include <functional>
+#include <stop_token>
 #include <utility>
 
 #include "tests/client/library/library_fixture.h"
@@ -130,6 +131,24 @@ TEST_F(LibraryHandle, IsLostWithItsDaemonAndReachesNoTensorOfTheNext) {
   ASSERT_TRUE(client_->Run(WithHandles(now.handle, HandleOf("B"), "C")).ok());
   ASSERT_TRUE(client_->Run(Request()).ok());
   ExpectExact(*client_, "", 5);
+}
+
+TEST_F(LibraryHandle, AStopCancelsARunWithHandles) {
+  JobRequest request = LongRequest();
+  request.a = HandleOf("A");
+  request.b = HandleOf("B");
+  std::stop_source stop;
+  std::promise<Outcome> ran;
+  std::future<Outcome> future = ran.get_future();
+  client_->Run(
+      request, [&](const Outcome& done) { ran.set_value(done); }, {}, stop.get_token());
+  EXPECT_TRUE(Eventually([&] {
+    const auto jobs = client_->Jobs();
+    return jobs.ok() && !jobs->empty() && jobs->front().state == JobState::kRunning;
+  }));
+  stop.request_stop();
+  EXPECT_EQ(Get(future).status().reason(), "CANCELLED");
+  EXPECT_EQ(client_->Jobs()->size(), 1u);
 }
 
 TEST_F(LibraryHandle, OtherTextsThatBeginLikeOneAreRefused) {
