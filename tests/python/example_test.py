@@ -1,5 +1,6 @@
 """The examples, as users run them."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -36,7 +37,8 @@ def model(tmp_path_factory):
 def test_the_layer_is_within_its_bound_on_1_2_and_4_devices(model, dtype):
     program = [sys.executable, EXAMPLES / "transformer_mlp.py", model, "--layer", "1", "--tokens", "10", "--dtype", dtype,
                "--repeat", "1"]
-    ended = subprocess.run(program, capture_output=True, text=True)
+    # Threads of NumPy and torch would spin for the cores of the daemons.
+    ended = subprocess.run(program, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     for text in ("1 device,", "2 devices,", "4 devices,", "of its bound", "moved: nothing", "KiB by memory"):
         assert text in ended.stdout

@@ -12,6 +12,9 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 import agmm.torch  # noqa: E402
 from agmm.torch import TensorParallelLinear  # noqa: E402
 
+# The daemons of the tests have the cores; torch's own threads would spin for them.
+torch.set_num_threads(1)
+
 # A rounding of the result, in units of its largest element: half a unit in the last place, and what sums in another order
 # differ by.
 BOUNDS = {torch.float32: 1e-6, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-10}
