@@ -1,5 +1,6 @@
 """agmm.torch: layers with resident weights against torch.nn.Linear, and torch.compile."""
 
+import concurrent.futures
 import subprocess
 import sys
 import threading
@@ -175,14 +176,38 @@ def test_a_closed_layer_fails_and_a_failure_is_not_lasting(client):
     layer = TensorParallelLinear.from_linear(original, client, devices=2)
     x = x_of(2, 48)
     layer(x)
-    client.delete(layer.name + ".x")
+    client.delete(next(tensor for tensor in client.tensors() if tensor.name.endswith(".x")))
     with pytest.raises(agmm.NotFound):
         layer(x)
     assert_close(layer(x), exact(original, x), torch.float32)
     layer.close()
     layer.close()
-    with pytest.raises(agmm.Error):
+    with pytest.raises(agmm.FailedPrecondition, match="closed"):
         layer(x)
+
+
+@torch.no_grad()
+def test_layers_that_share_a_weight_do_not_meet(client):
+    original = linear(torch.float32, bias=False)
+    owner = TensorParallelLinear.from_linear(original, client, devices=2, name="W")
+    others = [client.fill(f"W.{name}", (2, 2), "[K, N]", ranks=[0], kind="constant", value=3) for name in "xy"]
+    layers = [owner, TensorParallelLinear(client, "W"), TensorParallelLinear(client, "W")]
+
+    def use(i):
+        with torch.no_grad():
+            for j in range(10):
+                x = torch.full((2, 48), float(10 * i + j))
+                assert_close(layers[i](x), exact(original, x), torch.float32)
+
+    with concurrent.futures.ThreadPoolExecutor(len(layers)) as pool:
+        assert list(pool.map(use, range(len(layers)))) == [None] * len(layers)
+    layers[1].close()
+    layers[2].close()
+    x = x_of(2, 48)
+    assert_close(owner(x), exact(original, x), torch.float32)
+    owner.close()
+    assert sorted(tensor.name for tensor in client.tensors()) == ["W.x", "W.y"]
+    assert all((other.numpy() == 3).all() for other in others)
 
 
 @torch.no_grad()

@@ -26,6 +26,8 @@ from .job_info import JobInfo
 from .product import operands_of, result_dtype_of
 from .tensor import Tensor
 
+__all__ = ["TensorParallelLinear", "matmul", "set_client"]
+
 _TORCH_DTYPES: tuple[torch.dtype, ...] = (torch.float32, torch.bfloat16, torch.float16)  # in the order of DTYPES
 
 # A column-parallel layer gathers x by rows, which the product overlaps. A row-parallel layer scatters its sum by columns.
@@ -65,7 +67,7 @@ class TensorParallelLinear(torch.nn.Module):
     style: str
     dtype: torch.dtype
     name: str
-    """Of the weight's tensor. The module's other tensors have names that begin with it."""
+    """Of the weight's tensor."""
     bias: torch.Tensor | None
     """out_features values of float32, on the CPU."""
     last: JobInfo | None
@@ -74,7 +76,7 @@ class TensorParallelLinear(torch.nn.Module):
     """True if x and y pass through mappings, false if they are put and fetched; None before the first product."""
 
     def __init__(self, client: Client, weight: Tensor | str, bias: torch.Tensor | None = None) -> None:
-        """Uses a resident weight.
+        """Uses a resident weight, which stays the caller's: several modules may share it, and close() keeps it.
 
         weight: in_features x out_features (the transpose of nn.Linear's), with sharding "[K, N_x]" (column-parallel) or
             "[K_x, N]" (row-parallel).
@@ -99,19 +101,21 @@ class TensorParallelLinear(torch.nn.Module):
         self.mapped = None
         self._client = client
         self._weight = found
+        self._owns_weight = False
         self._spec = _SPECS[style].format(axis=cuts[1] or cuts[2])
         if self.bias is not None and self.dtype != torch.float32:
             self._spec += ":f32"
+        self._closed = False
         self._rows = 0  # of x and y on the devices; 0: there are none
         self._turn = threading.Lock()
-        self._key = f"{_PREFIX}.{next(_numbers)}"  # of this module, for the operator
+        self._key = f"{_PREFIX}.{next(_numbers)}"  # of this module: for the operator, and for the names of x and y
         _layers[self._key] = self
 
     @classmethod
     def from_linear(cls, linear: torch.nn.Linear, client: Client, style: str = "column",
                     devices: int | Sequence[int] | None = None, *, name: str | None = None,
                     dtype: torch.dtype | None = None) -> TensorParallelLinear:
-        """Puts the weight of `linear` on devices, and returns the layer that uses it.
+        """Puts the weight of `linear` on devices, and returns the layer that uses it. close() deletes it.
 
         style: "column" or "row".
         devices: their number, from rank 0 on, or their ranks; None: all of the world.
@@ -131,7 +135,9 @@ class TensorParallelLinear(torch.nn.Module):
         ranks = list(range(devices)) if isinstance(devices, int) else list(devices or ())
         mesh = f"x={len(ranks)}" if ranks else ""
         put = client.put(name or f"{_PREFIX}.w{next(_numbers)}", weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
-        return cls(client, put, linear.bias)
+        layer = cls(client, put, linear.bias)
+        layer._owns_weight = True
+        return layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Returns x W + bias: ... x in_features to ... x out_features.
@@ -143,11 +149,16 @@ class TensorParallelLinear(torch.nn.Module):
         return torch.ops.agmm.linear(x, self._key, self.out_features)
 
     def close(self) -> None:
-        """Deletes the weight and the module's other tensors. The module cannot be used afterwards."""
+        """Deletes the module's tensors: those of x and y, and the weight if from_linear put it there.
+
+        The module cannot be used afterwards. May be called again.
+        """
         with self._turn:
+            self._closed = True
             self._delete_operands()
-            with contextlib.suppress(errors.NotFound):
-                self._client.delete(self._weight)
+            if self._owns_weight:
+                with contextlib.suppress(errors.NotFound):
+                    self._client.delete(self._weight)
 
     def extra_repr(self) -> str:
         return (f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
@@ -177,6 +188,8 @@ class TensorParallelLinear(torch.nn.Module):
         return y.to(self.dtype) if half else y
 
     def _run(self, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
+        if self._closed:
+            raise errors.FailedPrecondition(f"the layer of weight {self.name!r} is closed; make another one")
         if len(x) != self._rows:
             self._delete_operands()
             self._create_operands(len(x))
@@ -191,11 +204,11 @@ class TensorParallelLinear(torch.nn.Module):
 
     @property
     def _x(self) -> str:
-        return f"{self.name}.x"
+        return f"{self._key}.x"
 
     @property
     def _y(self) -> str:
-        return f"{self.name}.y"
+        return f"{self._key}.y"
 
     def _create_operands(self, rows: int) -> None:
         if self.mapped is not False:
