@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/ctl/arguments.h"
@@ -89,7 +90,8 @@ absl::Status UploadAll(Connection* connection, const TensorFile& file, const Loa
                                     names.empty() ? "none" : NamesText(names)));
       if (absl::IsCancelled(tensor.status()) && !interrupt.happened())  // the daemon is stopping
         return absl::UnavailableError(absl::StrCat(context, ": ", tensor.status().message()));
-      return TransferError(Annotate(tensor.status(), context), "the load did not end");
+      const absl::Status error = TransferError(tensor.status(), context);
+      return absl::StartsWith(error.message(), context) ? error : Annotate(error, context);
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - begin;
     report->loaded.push_back({planned.stored->name, *tensor, planned.bytes(), took.count()});
