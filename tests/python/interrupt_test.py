@@ -1,5 +1,8 @@
 """Ctrl-C ends each call that waits in the main thread, and cancels the job."""
 
+import contextlib
+import os
+import pathlib
 import signal
 import subprocess
 import sys
@@ -40,7 +43,20 @@ PROLOGUE = """
 def start(daemon, text, job_id=0):
     script = textwrap.dedent(PROLOGUE) + textwrap.dedent(text)
     return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint, str(job_id)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True)
+                            stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
+
+
+@contextlib.contextmanager
+def stopped(local):
+    """While the block runs, no thread of the daemon does."""
+    daemon = int(pathlib.Path(local.endpoint + ".lock").read_text())
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        threads = pathlib.Path(f"/proc/{daemon}/task").iterdir
+        wait_until(lambda: all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads()))
+        yield
+    finally:
+        os.kill(daemon, signal.SIGCONT)
 
 
 def outputs_of(process):
@@ -178,3 +194,49 @@ def test_a_handler_that_returns_does_not_end_the_call(client, operands, daemon):
     out, error = outputs_of(process)
     assert (out, process.returncode) == ("True\n", 0), error
 
+
+def test_a_second_interrupt_does_not_wait_for_a_daemon_that_hangs():
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local as other:
+        other.fill("A", (50, 30), "[M_x, K]")
+        other.fill("B", (30, 40), "[K, N_x]")
+        process = start(local, """
+            interrupts = []
+            def stop(*_):
+                interrupts.append(None)
+                raise KeyboardInterrupt
+            signal.signal(signal.SIGINT, stop)
+            def interrupt_twice():
+                while not runs():
+                    time.sleep(0.01)
+                print("runs", flush=True)
+                sys.stdin.readline()
+                for count in (1, 2):
+                    os.kill(os.getpid(), signal.SIGINT)
+                    while len(interrupts) < count:
+                        time.sleep(0.01)
+            threading.Thread(target=interrupt_twice, daemon=True).start()
+            client.run(SPEC, "A", "B", "C", mesh="x=1", **LONG)""")
+        assert process.stdout.readline() == "runs\n"
+        with stopped(local):
+            process.stdin.write("\n")
+            end_of(process)
+
+
+@pytest.mark.parametrize("call", [
+    """interrupt_in("_put"); client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")""",
+    """interrupt_in("_get"); client.get(tensor)""",
+    """interrupt_in("world"); client.world()""",
+])
+def test_an_interrupt_ends_a_call_to_a_daemon_that_hangs(call):
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local:
+        process = start(local, """
+            tensor = client.fill("A", (50, 30), "[M_x, K]")
+            print("filled", flush=True)
+            sys.stdin.readline()
+            """ + call)
+        assert process.stdout.readline() == "filled\n"
+        with stopped(local):
+            process.stdin.write("\n")
+            end_of(process)

@@ -2,6 +2,7 @@
 
 import concurrent.futures
 import datetime
+import json
 import pickle
 import threading
 
@@ -50,6 +51,13 @@ def test_a_wait_returns_the_job_with_its_figures(client):
     assert info in client.jobs(limit=5)
     with pytest.raises(AttributeError):
         info.m = 1
+
+
+def test_a_trace_has_the_steps_of_all_ranks(client):
+    job = client.submit(SPEC, "A", "B", "C")
+    job.wait()
+    steps = [event for event in json.loads(job.trace())["traceEvents"] if event["ph"] == "X"]
+    assert len({(step["pid"], step["tid"]) for step in steps}) > 1
 
 
 def test_a_run_is_a_submit_and_a_wait(client):

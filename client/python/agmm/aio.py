@@ -291,13 +291,13 @@ class AsyncJob:
         """See agmm.Job.info."""
         return await self._client._call(lambda: self._job.info(timeout=timeout))
 
-    async def cancel(self, *, timeout: float | None = None) -> None:
-        """See agmm.Job.cancel."""
-        await self._client._call(lambda: self._job.cancel(timeout=timeout))
-
     async def trace(self, *, timeout: float | None = None) -> str:
         """See agmm.Job.trace."""
         return await self._client._call(lambda: self._job.trace(timeout=timeout))
+
+    async def cancel(self, *, timeout: float | None = None) -> None:
+        """See agmm.Job.cancel."""
+        await self._client._call(lambda: self._job.cancel(timeout=timeout))
 
     async def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
         """Yields the changes of the job's state. See agmm.Job.watch."""

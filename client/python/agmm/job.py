@@ -63,10 +63,10 @@ class Job:
         self._job.cancel(to_ms(timeout))
 
     def trace(self, *, timeout: float | None = None) -> str:
-        """Returns the times of the job's steps, as JSON in Chrome's trace event format, which Perfetto shows.
+        """Returns the times of the job's steps, as JSON in Chrome's trace event format, which Perfetto reads.
 
-        They are those of its last epoch, or of the one in progress. Errors: FailedPrecondition if the job is queued, or its
-        times are no longer kept.
+        They are those of the last epoch of a job that has ended, or of the one in progress. Errors: FailedPrecondition if
+        the job is queued, or its times are no longer kept.
         """
         return self._job.trace(to_ms(timeout))
 

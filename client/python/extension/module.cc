@@ -7,6 +7,8 @@
 #include "extension/gil.h"
 
 NB_MODULE(_agmm, module) {
+  // A program may end with threads in calls, which then keep their objects.
+  nanobind::set_leak_warnings(false);
   agmm::python::BindStop(module);
   agmm::python::BindRequests(module);
   agmm::python::BindFiles(module);
