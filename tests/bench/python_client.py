@@ -105,7 +105,7 @@ def main():
     parser.add_argument("--devices", type=int, default=2)
     parser.add_argument("--json", type=pathlib.Path)
     arguments = parser.parse_args()
-    local = agmm.local(devices=arguments.devices, heap=4 * arguments.bytes, threads=1)
+    local = agmm.local(devices=arguments.devices, heap=(64 << 20) + 4 * arguments.bytes, threads=1)
     with local as client:
         sides = {"cpp": Cpp(arguments.binaries, local.endpoint, arguments.bytes), "python": Python(client, arguments.bytes)}
         figures = report(measure(sides, arguments.rounds, arguments.jobs), arguments.bytes)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from .requests import JobOptions
 
 Progress = Callable[[int, int], object]
-"""Called with the bytes that have moved and all bytes, about every MiB, on a thread of the library."""
+"""Called with the bytes that have moved and all bytes, about every MiB, on any thread."""
 
 _FILLINGS = ("uniform", "integers", "constant")
 

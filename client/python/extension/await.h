@@ -55,10 +55,10 @@ T Await(std::future<T> future, Interrupt interrupt) {
   return future.get();
 }
 
-// Runs `call`, which waits. In the main thread, a signal ends the wait and leaves the call to a
-// thread that drops its result.
-template <typename Call>
-auto CallAndWait(Call call) -> decltype(call()) {
+// Runs `call`, which waits, without the GIL. In the main thread another thread runs it, so that
+// signals interrupt the wait, as in Await.
+template <typename Call, typename Interrupt>
+auto CallAndWait(Call call, Interrupt interrupt) -> decltype(call()) {
   using Value = decltype(call());
   if (!OnMainThread()) {
     const ReleasedGil released;
@@ -67,7 +67,13 @@ auto CallAndWait(Call call) -> decltype(call()) {
   auto promise = std::make_shared<std::promise<Value>>();
   std::future<Value> future = promise->get_future();
   RaiseUnlessOk(Detach([promise, call = std::move(call)] { promise->set_value(call()); }));
-  return Await(std::move(future), [](std::future<Value>&) {});
+  return Await(std::move(future), interrupt);
+}
+
+// After an interrupt the call goes on, and its result is dropped: `call` owns all that it uses.
+template <typename Call>
+auto CallAndWait(Call call) -> decltype(call()) {
+  return CallAndWait(std::move(call), [](auto&) {});
 }
 
 }  // namespace agmm::python

@@ -91,7 +91,7 @@ JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeo
 nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
   const std::shared_ptr<Client> client = self.client();
   std::stop_source stop;
-  if (InCallback()) {
+  if (!OnMainThread()) {
     return FieldsOf(
         ValueOf(CallAndWait([&] { return client->Run(request, Milliseconds(timeout_ms)); })));
   }

@@ -4,42 +4,21 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <future>
-#include <memory>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "extension/bindings.h"
-#include "extension/gil.h"
 #include "extension/transfer.h"
 
 namespace nb = nanobind;
 
 namespace agmm::python {
-namespace {
-
-// Runs `call` on a thread of its own. Errors, in the future: RESOURCE_EXHAUSTED.
-template <typename Call>
-auto OnThread(Call call) {
-  using Value = decltype(call());
-  auto promise = std::make_shared<std::promise<Value>>();
-  auto future = promise->get_future();
-  const Status started = Detach([promise, call = std::move(call)] { promise->set_value(call()); });
-  if (!started.ok()) promise->set_value(started);
-  return future;
-}
-
-}  // namespace
-
 nb::tuple Load(const Connected& self, std::string path, std::vector<LoadRule> rules, bool strict,
                nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return OnThread([client, path = std::move(path), rules = std::move(rules),
-                     load = LoadOptions{.strict = strict, .transfer = std::move(options)}] {
-      return client->Load(path, rules, load);
-    });
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Load(path, rules, {.strict = strict, .transfer = options});
   });
 }
 
@@ -47,12 +26,8 @@ nb::list Save(const Connected& self, std::string path, std::vector<std::string> 
               std::map<std::string, std::string> metadata, nb::object progress, int64_t timeout_ms,
               std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return OnThread(
-        [client, path = std::move(path), names = std::move(names),
-         save = SaveOptions{.metadata = std::move(metadata), .transfer = std::move(options)}] {
-          return client->Save(path, names, save);
-        });
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Save(path, names, {.metadata = metadata, .transfer = options});
   });
 }
 

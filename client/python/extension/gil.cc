@@ -2,7 +2,10 @@
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
+#include <deque>
 #include <map>
+#include <mutex>
 #include <system_error>
 #include <thread>
 #include <utility>
@@ -18,6 +21,31 @@ constexpr auto kPoll = std::chrono::milliseconds(1);
 constexpr auto kLongestEnd = std::chrono::seconds(10);
 
 std::atomic<int> threads = 0;  // without the GIL, that will take it
+
+struct Workers {
+  std::mutex mutex;  // guards all below
+  std::condition_variable changed;
+  std::deque<std::function<void()>> works;  // not yet begun
+  size_t idle = 0;                          // threads
+};
+
+// Never destroyed, because its threads end with the process.
+Workers* workers = new Workers;
+
+void Work(Workers* own) {
+  std::unique_lock lock(own->mutex);
+  while (true) {
+    ++own->idle;
+    own->changed.wait(lock, [own] { return !own->works.empty(); });
+    --own->idle;
+    std::function<void()> work = std::move(own->works.front());
+    own->works.pop_front();
+    lock.unlock();
+    std::exchange(work, nullptr)();
+    --threads;
+    lock.lock();
+  }
+}
 
 // By address; guarded by the GIL.
 std::map<const Client*, std::weak_ptr<Client>>& Clients() {
@@ -47,17 +75,19 @@ ReleasedGil::~ReleasedGil() {
 }
 
 Status Detach(std::function<void()> work) {
-  ++threads;
-  try {
-    std::thread([work = std::move(work)]() mutable {
-      std::exchange(work, nullptr)();
-      --threads;
-    }).detach();
-  } catch (const std::system_error& error) {
-    --threads;
-    return Status(StatusCode::kResourceExhausted,
-                  std::string("no thread can be started: ") + error.what());
+  Workers* const own = workers;
+  std::lock_guard lock(own->mutex);
+  if (own->idle <= own->works.size()) {
+    try {
+      std::thread([own] { Work(own); }).detach();
+    } catch (const std::system_error& error) {
+      return Status(StatusCode::kResourceExhausted,
+                    std::string("no thread can be started: ") + error.what());
+    }
   }
+  ++threads;
+  own->works.push_back(std::move(work));
+  own->changed.notify_one();
   return Status();
 }
 
@@ -75,7 +105,10 @@ void RegisterEnd(nb::module_& module) {
   module.def("_end", &End);
   nb::module_::import_("atexit").attr("register")(module.attr("_end"));
   // The threads of the parent do not exist in a child.
-  module.def("_forked", [] { threads = 0; });
+  module.def("_forked", [] {
+    threads = 0;
+    workers = new Workers;
+  });
   nb::module_::import_("os").attr("register_at_fork")(nb::arg("after_in_child") =
                                                           module.attr("_forked"));
 }

@@ -23,8 +23,8 @@ class ReleasedGil {
   PyThreadState* const state_;
 };
 
-// Runs `work` on a thread of its own, before the interpreter ends. Requires the GIL; `work` runs
-// without it. Errors: RESOURCE_EXHAUSTED.
+// Runs `work` on another thread, without the GIL, before the interpreter ends. Threads are kept for
+// later work, because on a busy machine a new one may start late. Errors: RESOURCE_EXHAUSTED.
 Status Detach(std::function<void()> work);
 
 // True while this thread runs a callback from the library. Such a callback must not close a client.

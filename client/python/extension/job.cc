@@ -20,7 +20,7 @@ namespace agmm::python {
 namespace {
 
 nb::tuple Wait(const JobHandle& self, int64_t timeout_ms) {
-  if (InCallback()) {
+  if (!OnMainThread()) {
     return FieldsOf(ValueOf(CallAndWait([&] { return self.Wait(Milliseconds(timeout_ms)); })));
   }
   std::future<Result<JobInfo>> future = [&] {

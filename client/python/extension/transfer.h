@@ -42,27 +42,23 @@ class Transfer {
     return moved ? Status() : Status(StatusCode::kCancelled, "the transfer was interrupted");
   }
 
-  // Calls `start` with the options, and waits for the future of a Result that it returns. Returns
-  // the fields of its value, or raises.
-  template <typename Start>
-  auto Run(int64_t timeout_ms, const Start& start) {
+  // Calls `move` with the options, perhaps on another thread, and returns the fields of the value
+  // of its Result, or raises. `move` may refer to memory of the caller, who waits for its end.
+  template <typename Move>
+  auto Run(int64_t timeout_ms, const Move& move) {
     TransferOptions options{.timeout = Milliseconds(timeout_ms), .stop = stop_.get_token()};
     if (has_progress_) {
-      options.progress = [callbacks = callbacks_, stop = stop_](int64_t moved,
-                                                                int64_t total) mutable {
+      options.progress = [this](int64_t moved, int64_t total) {
         const auto tell = [&](nanobind::handle callables) { callables[1](moved, total); };
-        if (!callbacks->Run(tell)) stop.request_stop();
+        if (!callbacks_->Run(tell)) stop_.request_stop();
       };
     }
-    auto future = [&] {
-      const ReleasedGil released;
-      return start(std::move(options));
-    }();
-    const auto moved = Await(std::move(future), [this](auto& ended) {
+    const auto stop_and_wait = [this](auto& ended) {
       const ReleasedGil released;
       stop_.request_stop();
-      ended.wait();  // the memory must stay until then
-    });
+      ended.wait();
+    };
+    const auto moved = CallAndWait([&] { return move(options); }, stop_and_wait);
     callbacks_->RaiseAny();
     return FieldsOf(ValueOf(moved));
   }

@@ -8,21 +8,21 @@
 namespace nb = nanobind;
 
 namespace agmm::python {
+
 nb::tuple Put(const Connected& self, const std::string& name, const TensorSpec& spec,
               uintptr_t pointer, int64_t size_bytes, nb::object progress, int64_t timeout_ms,
               std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return client->PutAsync(name, spec, reinterpret_cast<const void*>(pointer), size_bytes,
-                            std::move(options));
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Put(name, spec, reinterpret_cast<const void*>(pointer), size_bytes, options);
   });
 }
 
 nb::tuple Get(const Connected& self, const std::string& name, uintptr_t pointer, int64_t size_bytes,
               nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return client->GetAsync(name, reinterpret_cast<void*>(pointer), size_bytes, std::move(options));
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Get(name, reinterpret_cast<void*>(pointer), size_bytes, options);
   });
 }
 
@@ -33,8 +33,8 @@ nb::tuple PutBlocks(const Connected& self, const std::string& name, const Tensor
   const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
     return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
   };
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return client->PutAsync(name, spec, reader, std::move(options));
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Put(name, spec, reader, options);
   });
 }
 
@@ -44,8 +44,8 @@ nb::tuple GetBlocks(const Connected& self, const std::string& name, nb::callable
   const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
     return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);
   };
-  return transfer.Run(timeout_ms, [&, client = self.client()](TransferOptions options) {
-    return client->GetAsync(name, writer, std::move(options));
+  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
+    return client->Get(name, writer, options);
   });
 }
 

@@ -13,8 +13,8 @@
 namespace agmm::python {
 
 // The memory [pointer, pointer + size_bytes) must live until the call returns.
-// progress(moved_bytes, total_bytes) may be None. It and the callables run on a thread of the
-// library; what they raise ends the transfer, and the call raises it.
+// progress(moved_bytes, total_bytes) may be None. It and the callables run on any thread. An
+// exception of theirs ends the transfer, and the call raises it.
 nanobind::tuple Put(const Connected& self, const std::string& name, const TensorSpec& spec,
                     uintptr_t pointer, int64_t size_bytes, nanobind::object progress,
                     int64_t timeout_ms, std::stop_source stop);
