@@ -1,19 +1,18 @@
 """agmm.aio: many tasks on one client, cancellation, lost daemons and the client's end."""
 
 import asyncio
+import concurrent.futures
 import os
 import pathlib
 import signal
+import threading
 import time
 
 import agmm
 import agmm.aio
 import numpy as np
 import pytest
-
-PATIENCE_S = 60
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = 1_000_000  # repetitions: a job that lasts until it is cancelled
+from support import LONG, PATIENCE_S, SPEC, integers
 
 
 @pytest.fixture(scope="module")
@@ -38,19 +37,28 @@ def run(daemon):
     return run_with
 
 
-def integers(rows, cols, seed):
-    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(np.float32)
-
-
 async def start_long_job(client):
     """Returns a job that runs until it is cancelled."""
     await client.fill("A", (512, 512), "[M_x, K]", kind="integers", seed=1)
     await client.fill("B", (512, 512), "[K, N_x]", kind="integers", seed=2)
-    job = await client.submit(SPEC, "A", "B", "C", repeat=LONG, timeout=3600)
+    job = await client.submit(SPEC, "A", "B", "C", **LONG)
     async for event in job.watch():
         if event.state == agmm.JobState.RUNNING:
             break
     return job
+
+
+async def new_jobs(client, known, count):
+    """Returns the ids of at least `count` jobs that are not in `known`, once there are so many."""
+    while True:
+        found = {job.id for job in await client.jobs(1000)} - known
+        if len(found) >= count:
+            return sorted(found)
+        await asyncio.sleep(0.01)
+
+
+async def known_jobs(client):
+    return {job.id for job in await client.jobs(1000)}
 
 
 def test_a_product(run):
@@ -129,11 +137,13 @@ def test_a_cancelled_task_cancels_its_job(run):
 def test_a_deadline_of_asyncio_cancels_a_product(run):
     async def body(client):
         a = integers(512, 512, 1)
+        known = await known_jobs(client)
+        product = asyncio.ensure_future(client.matmul(SPEC, a, a, out="C", **LONG))
+        (id,) = await new_jobs(client, known, 1)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(client.matmul(SPEC, a, a, out="C", repeat=LONG, timeout=3600), 0.5)
-        jobs = await client.jobs(1)
+            await asyncio.wait_for(product, 0)
         with pytest.raises(agmm.Cancelled):
-            await (await client.job(jobs[0].id))
+            await (await client.job(id))
         # The tensors of the arrays were deleted, too.
         assert all(tensor.name == "C" for tensor in await client.tensors())
 
@@ -166,10 +176,13 @@ def test_a_cancelled_run_cancels_its_job(run):
     async def body(client):
         await client.fill("A", (512, 512), "[M_x, K]")
         await client.fill("B", (512, 512), "[K, N_x]")
+        known = await known_jobs(client)
+        run = asyncio.ensure_future(client.run(SPEC, "A", "B", "C", **LONG))
+        (id,) = await new_jobs(client, known, 1)
         with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(client.run(SPEC, "A", "B", "C", repeat=LONG, timeout=3600), 0.5)
+            await asyncio.wait_for(run, 0)
         with pytest.raises(agmm.Cancelled):
-            await (await client.job((await client.jobs(1))[0].id))
+            await (await client.job(id))
 
     run(body)
 
@@ -195,14 +208,89 @@ def test_a_cancelled_put_ends_and_leaves_no_contents(run):
     run(body)
 
 
-def test_a_put_that_waits_for_a_job_can_be_cancelled(run):
+def test_a_task_that_is_cancelled_twice_ends_after_its_transfer(run):
+    async def body(client):
+        await client.put("A", integers(64, 64, 1), "[M_x, K]")
+        loop = asyncio.get_running_loop()
+        moving, go, ended = asyncio.Event(), threading.Event(), threading.Event()
+
+        def progress(moved_bytes, total_bytes):
+            loop.call_soon_threadsafe(moving.set)
+            assert go.wait(PATIENCE_S)
+            ended.set()
+
+        reading = asyncio.ensure_future(client.get("A", progress=progress))
+        await moving.wait()
+        for _ in range(3):
+            reading.cancel()
+            for _ in range(10):  # turns of the loop, in which the task would end
+                await asyncio.sleep(0)
+        assert not reading.done()
+        go.set()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        assert ended.is_set()
+
+    run(body)
+
+
+def test_a_cancelled_watch_cancels_its_job(run):
+    async def body(client):
+        job = await start_long_job(client)
+
+        async def watch():
+            async for _ in job.watch(after_event=2):
+                pass
+
+        watching = asyncio.ensure_future(watch())
+        await asyncio.sleep(0)
+        watching.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await watching
+        with pytest.raises(agmm.Cancelled):
+            await job
+        with pytest.raises(agmm.InvalidArgument, match="after_event"):
+            async for _ in job.watch(-1):
+                pass
+
+    run(body)
+
+
+def test_a_job_can_be_cancelled_while_all_threads_of_transfers_wait_for_it(run):
+    async def body(client):
+        job = await start_long_job(client)
+        reads = [asyncio.ensure_future(client.get("C")) for _ in range(40)]  # more than there are threads
+        await asyncio.sleep(0)
+        await job.cancel()
+        for result in await asyncio.gather(*reads, return_exceptions=True):
+            assert isinstance(result, agmm.Error), repr(result)
+
+    run(body)
+
+
+def test_loops_of_several_threads_share_a_client(daemon):
+    with agmm.connect(daemon.endpoint) as blocking:
+        client = agmm.aio.AsyncClient(blocking)
+
+        def use(_):
+            async def main():
+                worlds = await asyncio.gather(*(client.world() for _ in range(100)))
+                return all(world.ready for world in worlds)
+
+            return asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+        with concurrent.futures.ThreadPoolExecutor(4) as pool:
+            assert list(pool.map(use, range(8))) == [True] * 8
+
+
+def test_a_get_that_waits_for_a_job_can_be_cancelled(run):
     async def body(client):
         job = await start_long_job(client)
         reading = asyncio.ensure_future(client.get("C"))
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0)  # the call begins on its thread; it cannot end before the job
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.wait_for(reading, PATIENCE_S / 4)
+            await reading
         assert (await job.info()).state == agmm.JobState.RUNNING
         await job.cancel()
 
@@ -228,8 +316,9 @@ def test_a_killed_daemon_gives_each_task_its_error():
         job = await start_long_job(client)
         waits = [asyncio.ensure_future(job.wait()) for _ in range(20)]
         reads = [asyncio.ensure_future(client.get("C")) for _ in range(5)]
+        known = await known_jobs(client)
         runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", f"D{i}")) for i in range(20)]
-        await asyncio.sleep(0.1)
+        await new_jobs(client, known, len(runs))
         os.kill(pid, signal.SIGKILL)
         results = await asyncio.wait_for(asyncio.gather(*waits, *reads, *runs, return_exceptions=True), PATIENCE_S)
         for result in results:
@@ -251,9 +340,10 @@ def test_a_close_ends_the_tasks_that_wait(run):
     async def body(client):
         job = await start_long_job(client)
         waits = [asyncio.ensure_future(job.wait()) for _ in range(20)]
+        known = await known_jobs(client)
         runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", f"D{i}")) for i in range(20)]
         reads = [asyncio.ensure_future(client.get("C")) for _ in range(40)]  # more than there are threads
-        await asyncio.sleep(0.1)
+        await new_jobs(client, known, len(runs))
         await client.close()
         for result in await asyncio.gather(*waits, *runs, *reads, return_exceptions=True):
             assert isinstance(result, (agmm.Cancelled, agmm.FailedPrecondition)), repr(result)
@@ -275,12 +365,13 @@ def test_clients_are_made_by_await_too(daemon):
     asyncio.run(main())
 
 
-def test_a_loop_that_ends_early_harms_nothing(daemon):
+def test_a_client_survives_the_end_of_a_loop_with_tasks(daemon):
     async def main(client):
         job = await start_long_job(client)
+        known = await known_jobs(client)
         asyncio.ensure_future(job.wait())
         asyncio.ensure_future(client.run(SPEC, "A", "B", "D"))
-        await asyncio.sleep(0.05)
+        await new_jobs(client, known, 1)
 
     with agmm.connect(daemon.endpoint, session=True) as blocking:
         asyncio.run(main(agmm.aio.AsyncClient(blocking)))

@@ -1,12 +1,10 @@
 """A daemon for the tests of the package's core."""
 
 import os
-import time
 
 import agmm
 import pytest
-
-PATIENCE_S = 60
+from support import wait_until
 
 
 @pytest.fixture(scope="session")
@@ -32,11 +30,3 @@ def client(daemon):
             if not tensor.of_session:
                 tensor.delete()
         wait_until(lambda: not observer.tensors())
-
-
-def wait_until(holds):
-    """Waits until `holds()` is true."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)

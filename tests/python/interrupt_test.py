@@ -11,10 +11,7 @@ import textwrap
 import agmm
 import numpy as np
 import pytest
-from conftest import PATIENCE_S, wait_until
-
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = {"repeat": 1_000_000, "timeout": 600}
+from support import LONG, PATIENCE_S, SPEC, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """

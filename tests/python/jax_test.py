@@ -7,6 +7,7 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
+from support import integers
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
 
@@ -18,10 +19,6 @@ import jax.numpy as jnp  # noqa: E402
 def client():
     with agmm.local(2, heap="256MiB", threads=1) as client:
         yield client
-
-
-def integers(rows, cols, seed, dtype=np.float32):
-    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(dtype)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16])

@@ -9,16 +9,7 @@ import threading
 import agmm
 import numpy as np
 import pytest
-
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-PATIENCE_S = 60
-# A job with it runs for minutes.
-LONG = {"repeat": 1_000_000, "timeout": 600}
-
-
-def integers(rows, cols, seed):
-    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(np.float32)
-
+from support import LONG, PATIENCE_S, SPEC, integers
 
 A, B = integers(50, 30, 1), integers(30, 40, 2)
 

@@ -9,14 +9,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import agmm
 import numpy as np
 import pytest
 from agmm import programs
+from support import PATIENCE_S, wait_until
 
-PATIENCE = 60.0  # seconds
 HEAP = "16MiB"
 
 
@@ -28,13 +27,6 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(path))
     monkeypatch.setenv("TMPDIR", str(path))
     return path
-
-
-def wait_until(holds):
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def runs(pid: int) -> bool:
@@ -104,7 +96,7 @@ def test_threads_start_and_end_their_own():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(PATIENCE)
+        thread.join(PATIENCE_S)
     assert errors == []
 
 
@@ -112,7 +104,7 @@ def test_the_daemon_survives_the_thread_that_started_it():
     daemon = agmm.local(1, heap=HEAP)
     thread = threading.Thread(target=daemon.start)
     thread.start()
-    thread.join(PATIENCE)
+    thread.join(PATIENCE_S)
     with agmm.connect(daemon.endpoint) as client:
         assert client.world().ready
     daemon.close()
@@ -242,7 +234,7 @@ def test_the_daemon_ends_with_its_process(folder, text):
     os.close(read)
     socket = process.stdout.readline().strip()
     assert socket
-    process.wait(PATIENCE)
+    process.wait(PATIENCE_S)
     wait_until(lambda: not os.path.exists(socket) and list(folder.iterdir()) == [])
     wait_until(lambda: not daemons_in(folder))
     os.close(write)
@@ -270,7 +262,7 @@ def test_ctrl_c_in_the_block_ends_it(folder):
     """)
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert "KeyboardInterrupt" in err
     assert list(folder.iterdir()) == [] and daemons_in(folder) == []
 
@@ -289,7 +281,7 @@ def test_ctrl_c_of_the_terminal_does_not_reach_the_daemon(folder):
         """)], stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert process.stdout.readline() == "ready\n"
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=PATIENCE)[0] == "True\n"
+    assert process.communicate(timeout=PATIENCE_S)[0] == "True\n"
     assert process.returncode == 0
 
 
@@ -302,7 +294,7 @@ def test_a_forked_childs_exit_leaves_the_daemon_alone():
             os.waitpid(child, 0)
             print(client.world().ready)
     """)
-    out, err = process.communicate(timeout=PATIENCE)
+    out, err = process.communicate(timeout=PATIENCE_S)
     assert out == "True\n", err
 
 

@@ -9,10 +9,8 @@ import textwrap
 import agmm
 import numpy as np
 import pytest
-from conftest import PATIENCE_S
+from support import LONG, PATIENCE_S, SPEC
 
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = {"repeat": 1_000_000, "timeout": 600}
 ONES = np.ones((50, 50), np.float32)
 
 

@@ -5,15 +5,10 @@ import threading
 
 import agmm
 import numpy as np
-from conftest import PATIENCE_S
+from support import PATIENCE_S, SPEC, integers
 
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 THREADS = 32
 ROUNDS = 8
-
-
-def integers(rows, cols, seed):
-    return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(np.float32)
 
 
 def in_threads(call):

@@ -6,7 +6,7 @@
         print(await y.numpy())
 
 Runs and waits need no thread: the library's callbacks wake the loop. Transfers and short calls run on threads, at most
-32 at a time for each client. Cancelling a task cancels its transfer or the job that it waits for.
+32 of each kind at a time for each client and loop. Cancelling a task cancels its transfer or the job that it waits for.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import concurrent.futures
 import contextlib
 import os
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from . import client as blocking
-from . import _agmm, errors
+from . import _agmm, arguments, errors
 from .files import LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
@@ -40,9 +41,22 @@ if TYPE_CHECKING:
     from .mapping import Mapping
     from .requests import JobOptions
 
+__all__ = ["AsyncClient", "AsyncJob", "AsyncTensor", "Connecting", "connect"]
+
 T = TypeVar("T")
 
 _THREADS = 32
+
+
+class _Turns:
+    """Limits the threads of one client in one loop.
+
+    Short calls never wait for a turn of the transfers: those may wait for a job, which a short call is to cancel.
+    """
+
+    def __init__(self) -> None:
+        self.calls = asyncio.Semaphore(_THREADS)
+        self.transfers = asyncio.Semaphore(_THREADS)
 
 
 def connect(endpoint: str | None = None, *, session: bool = False, call_timeout: float = 30.0,
@@ -80,12 +94,14 @@ class Connecting:
 class AsyncClient:
     """A connection, from agmm.aio.connect. Its methods are those of agmm.Client, as coroutines.
 
-    Tasks and threads may share it. A call that has taken effect on the daemon stays in effect if its task is cancelled.
+    Tasks may share it, and so may threads, each with a loop of its own. A call that has taken effect on the daemon stays in
+    effect if its task is cancelled.
     """
 
     def __init__(self, client: blocking.Client) -> None:
         self._client = client
-        self._threads = asyncio.Semaphore(_THREADS)
+        self._lock = threading.Lock()
+        self._turns_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = weakref.WeakKeyDictionary()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -212,25 +228,35 @@ class AsyncClient:
         return await self._call(lambda: self._client.jobs(limit, timeout=timeout))
 
     def __repr__(self) -> str:
-        return f"<agmm.aio.AsyncClient{', closed' if self.closed else ''}>"
+        return f"<agmm.aio.AsyncClient of {self._client!r}>"
+
+    def _turns(self) -> _Turns:
+        loop = asyncio.get_running_loop()
+        with self._lock:
+            turns = self._turns_of_loops.get(loop)
+            if turns is None:
+                turns = self._turns_of_loops[loop] = _Turns()
+            return turns
 
     def _tensor(self, tensor: Tensor) -> AsyncTensor:
         return AsyncTensor(self, tensor)
 
     async def _call(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        async with self._threads:
+        async with self._turns().calls:
             return await _on_thread(call, undo)
 
     async def _transfer(self, move: Callable[[_agmm.Stop], T]) -> T:
         """Runs a transfer. If its task is cancelled, stops it, and waits for its end: its array is in use until then."""
         stop = _agmm.Stop()
-        async with self._threads:
+        async with self._turns().transfers:
             moving = asyncio.wrap_future(_start(lambda: move(stop)))
             try:
                 await asyncio.wait([moving])
             except asyncio.CancelledError:
                 stop.request()
-                await asyncio.wait([moving])
+                while not moving.done():
+                    with contextlib.suppress(asyncio.CancelledError):  # a task may be cancelled more than once
+                        await asyncio.wait([moving])
                 moving.exception()  # marks it as seen
                 raise
             return moving.result()
@@ -283,8 +309,7 @@ class AsyncJob:
         try:
             return job_info(await _called_back(lambda end: self._job._job.then(end, to_ms(timeout))))
         except asyncio.CancelledError:
-            with contextlib.suppress(errors.Error):
-                await self.cancel()
+            await self._cancel_quietly()
             raise
 
     async def info(self, *, timeout: float | None = None) -> JobInfo:
@@ -300,7 +325,8 @@ class AsyncJob:
         await self._client._call(lambda: self._job.cancel(timeout=timeout))
 
     async def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Yields the changes of the job's state. See agmm.Job.watch."""
+        """Yields the changes of the job's state. See agmm.Job.watch. If the task is cancelled while it waits for a change, so
+        is the job."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[tuple[JobEvent | None, errors.Error | None]] = asyncio.Queue()
         leaving = threading.Event()
@@ -312,7 +338,7 @@ class AsyncJob:
         def on_end(_: tuple[Any, ...] | None, error: errors.Error | None) -> None:
             _tell(loop, events.put_nowait, (None, error))
 
-        self._job._job.watch(on_event, on_end, after_event, to_ms(timeout))
+        self._job._job.watch(on_event, on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
         last = JobState.QUEUED
         try:
             while True:
@@ -321,10 +347,17 @@ class AsyncJob:
                     break
                 last = event.state
                 yield event
+        except asyncio.CancelledError:
+            await self._cancel_quietly()
+            raise
         finally:
             leaving.set()
         if error is not None and last not in FINAL_STATES:
             raise error
+
+    async def _cancel_quietly(self) -> None:
+        with contextlib.suppress(errors.Error):
+            await self.cancel()
 
     def __repr__(self) -> str:
         return f"AsyncJob({self.id})"
