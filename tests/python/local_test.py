@@ -126,8 +126,10 @@ def test_start_and_close_serve_notebooks(folder):
     assert client.world().ready and "listening on unix:" in daemon.log
     with pytest.raises(agmm.FailedPrecondition):
         daemon.start()
+    assert repr(daemon) == f"<agmm.local(devices=1): {daemon.endpoint}>"
     daemon.close()
     daemon.close()
+    assert repr(daemon) == "<agmm.local(devices=1): not running>"
     assert list(folder.iterdir()) == []
 
 
@@ -160,6 +162,8 @@ def test_the_log_goes_to_the_users_file(tmp_path):
         ({"heap": "12Mob"}, agmm.InvalidArgument, 'heap: "12Mob" is not a size'),
         ({"heap": '1GiB" } device {'}, agmm.InvalidArgument, "is not a size"),
         ({"heap": 100}, agmm.InvalidArgument, "100 bytes are less than a page"),
+        ({"heap": "1MB"}, agmm.InvalidArgument, '"1MB" is not a size'),
+        ({"heap": True}, agmm.InvalidArgument, "heap is True"),
         ({"heap": None}, agmm.InvalidArgument, "heap is None"),
         ({"heap": "900TiB"}, agmm.Unavailable, "a heap of 900 TiB was requested"),
         ({"devices": 0}, agmm.InvalidArgument, "devices is 0"),

@@ -78,8 +78,9 @@ def test_wrong_calls_are_refused(world):
         world.start(1)
     with pytest.raises(IndexError):
         world.kill(2)
-    with pytest.raises(agmm.InvalidArgument):
-        agmm.world([])
+    for devices in ([], 2, "22", None):
+        with pytest.raises(agmm.InvalidArgument, match=r"such as \[2, 2\]"):
+            agmm.world(devices)
     with pytest.raises(agmm.InvalidArgument):
         agmm.world([2, 0])
 
@@ -100,7 +101,9 @@ def test_close_ends_all_and_removes_the_folder(folder):
     world = agmm.world([1, 1, 1], heap=HEAP)
     pids = [world.pid(i) for i in range(3)]
     world.kill(1)
+    assert repr(world) == f"<agmm.World([1, 1, 1]): {world.endpoint(0)}, ended, {world.endpoint(2)}>"
     world.close()
+    assert repr(world).endswith(": closed, closed, closed>")
     world.close()
     for pid in pids:
         with pytest.raises(ProcessLookupError):

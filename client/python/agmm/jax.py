@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from .client import Client
     from .requests import JobOptions
 
+__all__ = ["matmul"]
+
 
 def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", client: Client | None = None,
            **options: Unpack[JobOptions]) -> jax.Array:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import time
-import weakref
 from types import TracebackType
 
 from . import private_daemon
@@ -17,7 +16,7 @@ _started: set[local] = set()
 
 
 class local:
-    """A daemon of this process's own, with CPU devices; a context manager that yields a connected agmm.Client.
+    """A private daemon with CPU devices; a context manager that yields a connected agmm.Client.
 
         with agmm.local(devices=4) as client:
             client.put("W", array, "[K, N_x]")
@@ -40,7 +39,10 @@ class local:
         self._log = log
         self._client: Client | None = None
         self._daemon: private_daemon.Daemon | None = None
-        self._remove: weakref.finalize | None = None
+
+    def __repr__(self) -> str:
+        state = "not running" if self._daemon is None else self._daemon.socket
+        return f"<agmm.local(devices={self._devices.count}): {state}>"
 
     @property
     def endpoint(self) -> str:
@@ -76,8 +78,6 @@ class local:
         finally:
             if daemon is not None:
                 daemon.close()
-            if self._remove is not None:
-                self._remove()
 
     def __enter__(self) -> Client:
         return self.start()
@@ -88,9 +88,7 @@ class local:
 
     def _start(self) -> Client:
         deadline = time.monotonic() + private_daemon.START_TIMEOUT
-        folder = private_daemon.make_folder()
-        self._remove = weakref.finalize(self, private_daemon.remove_folder, folder, os.getpid())
-        socket = os.path.join(folder, "agmmd.sock")
+        socket = private_daemon.new_socket()
         config = (
             f'world {{ cluster: "local" node {{ name: "local" devices: {self._devices.count} }} }}\n'
             f'local {{\n  socket: {json.dumps(socket)}\n  journal: "none"\n  machines: "none"\n'

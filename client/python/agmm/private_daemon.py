@@ -1,14 +1,16 @@
-"""A daemon of this process's own, which ends with it. agmm.local and agmm.World start them."""
+"""A daemon that belongs to this process and ends with it. agmm.local and agmm.World start such daemons."""
 
 import dataclasses
 import json
 import os
 import re
+import secrets
 import shutil
 import subprocess
 import tempfile
 import time
 import weakref
+from collections.abc import Sequence
 from typing import IO
 
 from . import programs
@@ -36,10 +38,13 @@ def _close_pipes() -> None:
 os.register_at_fork(after_in_child=_close_pipes)
 
 
-def make_folder() -> str:
-    """Returns the path of a new folder that only this user can enter."""
+def new_socket() -> str:
+    """Returns a socket's path in a folder that does not exist.
+
+    The daemon makes the folder, which only this user can enter, and removes what it made even if this process is killed.
+    """
     shared = tempfile.gettempdir()
-    return tempfile.mkdtemp(prefix="agmm-", dir=shared if len(shared) < _LONGEST_FOLDER else "/tmp")
+    return os.path.join(shared if len(shared) < _LONGEST_FOLDER else "/tmp", f"agmm-{secrets.token_hex(8)}", "agmmd.sock")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,7 +61,7 @@ class Devices:
                 continue
             if not isinstance(value, int) or isinstance(value, bool) or value < 1:
                 raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least 1")
-        if not isinstance(self.heap, (str, int)):
+        if not isinstance(self.heap, (str, int)) or isinstance(self.heap, bool):
             raise InvalidArgument(f'heap is {self.heap!r}; give bytes, or text such as "256MiB"')
 
     def config(self, daemons: int) -> str:
@@ -66,31 +71,32 @@ class Devices:
 
 
 class Daemon:
-    """A process of agmmd that serves `socket` until close(), kill(), or the end of this process.
+    """A process of agmmd that serves `socket`, from new_socket(), until close(), kill(), or the end of this process.
 
-    Nothing on disk but the socket: the configuration and the secret are read from unlinked files, and the log is one,
-    too, unless `log` names a file, to which the daemon appends.
+    Only the socket's folder is on disk: the daemon reads its configuration from an unlinked file, and logs to another,
+    unless `log` names a file, to which it appends.
+
+    files: descriptors that the configuration names as /dev/fd/N.
     """
 
-    def __init__(self, socket: str, config: str, *, node: str, secret: bytes = b"", log: str | os.PathLike | None = None):
+    def __init__(self, socket: str, config: str, *, node: str, files: Sequence[int] = (),
+                 log: str | os.PathLike | None = None):
         self.socket = socket
         self._log = tempfile.TemporaryFile() if log is None else open(log, "a+b")
         self._log_begin = self._log.seek(0, os.SEEK_END)
         try:
-            with _unlinked(secret) as secret_file:
-                text = config.replace("SECRET", f"/dev/fd/{secret_file.fileno()}")
-                with _unlinked(text.encode()) as config_file:
-                    self._process = _start(
-                        [programs.find("agmmd"), "--config", f"/dev/fd/{config_file.fileno()}", "--node", node,
-                         "--until-stdin-ends"],
-                        [config_file.fileno(), secret_file.fileno()],
-                        self._log,
-                    )
+            with unlinked(config.encode()) as config_file:
+                self._process = _start(
+                    [programs.find("agmmd"), "--config", f"/dev/fd/{config_file.fileno()}", "--node", node,
+                     "--until-stdin-ends"],
+                    [config_file.fileno(), *files],
+                    self._log,
+                )
         except BaseException:
             self._log.close()
             raise
         # At the interpreter's exit, too: the pipe would end the daemon, but later.
-        self._stop = weakref.finalize(self, _stop, self._process, self._log, os.getpid())
+        self._stop = weakref.finalize(self, _stop, self._process, self._log, os.path.dirname(socket), os.getpid())
 
     @property
     def pid(self) -> int:
@@ -141,17 +147,14 @@ class Daemon:
         """Sends SIGKILL, and removes what the daemon leaves."""
         self._process.kill()
         self._process.wait()
-        for suffix in ("", ".files", ".lock"):
-            try:
-                os.unlink(self.socket + suffix)
-            except FileNotFoundError:
-                pass
+        shutil.rmtree(os.path.dirname(self.socket), ignore_errors=True)
 
     def _tail(self) -> str:
         return "\n".join(self.log().splitlines()[-_SHOWN_LOG_LINES:])
 
 
-def _unlinked(contents: bytes) -> IO[bytes]:
+def unlinked(contents: bytes) -> IO[bytes]:
+    """Returns a file with `contents` that has no name."""
     file = tempfile.TemporaryFile()
     file.write(contents)
     file.flush()
@@ -169,7 +172,7 @@ def _start(command: list[str], files: list[int], log: IO[bytes]) -> "subprocess.
     return process
 
 
-def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], owner: int) -> None:
+def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], folder: str, owner: int) -> None:
     if os.getpid() != owner:
         return  # a forked child's copy of the object
     try:
@@ -184,14 +187,10 @@ def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], owner: int) -> Non
             process.kill()
             process.wait()
         log.close()
+        shutil.rmtree(folder, ignore_errors=True)  # if the daemon was killed
 
 
-def remove_folder(folder: str, owner: int) -> None:
-    """Removes the folder of daemons that have ended, unless a forked child calls it."""
-    if os.getpid() == owner:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-# "agmmd: /dev/fd/5:8:3: local.device[0].heap: ..." and "2026-01-01T00:00:00.000 error ..." begin with what users do not know.
+# Removes the beginnings of lines such as "agmmd: /dev/fd/5:8:3: local.device[0].heap: ..." and
+# "2026-01-01T00:00:00.000 error ...". They mean nothing to a user who has written no configuration.
 def _without_place(line: str) -> str:
     return re.sub(r"^(agmmd: |\S+ error +)(/dev/fd/\d+(:\d+)*: )?(local\.device\[\d+\]\.)?", "", line)

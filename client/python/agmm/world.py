@@ -1,12 +1,10 @@
 """Several daemons on this host, which form one world: for tests of programs against worlds, and of lost daemons."""
 
 import json
-import os
 import secrets
 import socket
 import time
-import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 
 from . import private_daemon
@@ -15,7 +13,7 @@ from .errors import DeadlineExceeded, FailedPrecondition, InvalidArgument, Unava
 
 
 class World:
-    """Daemons of this process's own over loopback, as several hosts would run them; a context manager.
+    """Private daemons over loopback, as several hosts would run them; a context manager.
 
         with agmm.world([2, 2]) as world:
             world.clients[0].put("W", array, "[K, N_x]")   # over 4 ranks
@@ -24,6 +22,9 @@ class World:
     agmm.world(...) starts them and waits until jobs can run. They end with close(), with the block, and with this
     process, even if it is killed.
 
+    Other users of this host must be trusted: the daemons also serve clients on ports of 127.0.0.1, which any user can reach,
+    to read, replace and delete the tensors. agmm.local has no port.
+
     devices: the number of CPU devices of each daemon; the ranks count through. Daemon 0 orders the jobs.
     heap, threads: of each device, as for agmm.local. By default all devices share the cores.
     timeout: seconds until jobs can run.
@@ -31,15 +32,16 @@ class World:
 
     def __init__(self, devices: Sequence[int], *, heap: str | int = "256MiB", threads: int | None = None,
                  timeout: float = private_daemon.START_TIMEOUT) -> None:
+        if isinstance(devices, (str, bytes)) or not isinstance(devices, Iterable):
+            raise InvalidArgument(f"devices is {devices!r}; give the devices of each daemon, such as [2, 2]")
         self._devices = [private_daemon.Devices(count, heap, threads) for count in devices]
         if not self._devices:
             raise InvalidArgument("a world has at least one daemon; give the devices of each, such as [2, 2]")
         self.clients: list[Client] = []
         """A client of each daemon, without a session. It reconnects to a daemon that was killed and started again."""
         self._daemons: list[private_daemon.Daemon | None] = [None] * len(self._devices)
-        self._folder = private_daemon.make_folder()
-        self._remove = weakref.finalize(self, private_daemon.remove_folder, self._folder, os.getpid())
-        self._secret = secrets.token_bytes(32)
+        self._sockets = [private_daemon.new_socket() for _ in self._devices]
+        self._secret = private_daemon.unlinked(secrets.token_bytes(32))
         self._ports = [_hold_port() for _ in range(len(self._devices) + 1)]
         try:
             self._start_all(timeout)
@@ -79,7 +81,7 @@ class World:
 
     def endpoint(self, index: int) -> str:
         """The daemon's unix socket, for agmm.connect and for agmmctl --endpoint."""
-        return os.path.join(self._folder, f"n{index}.sock")
+        return self._sockets[index]
 
     def wait_ready(self, timeout: float = private_daemon.START_TIMEOUT) -> None:
         """Waits until every daemon says that jobs can run. Raises agmm.DeadlineExceeded, with the world's reason, after
@@ -105,7 +107,12 @@ class World:
                     daemon.close()
             for port in ports:
                 port.close()
-            self._remove()
+            self._secret.close()
+
+    def __repr__(self) -> str:
+        states = ("closed" if daemon is None else self.endpoint(i) if daemon.running else "ended"
+                  for i, daemon in enumerate(self._daemons))
+        return f"<agmm.World({[each.count for each in self._devices]}): {', '.join(states)}>"
 
     def __enter__(self) -> "World":
         return self
@@ -127,7 +134,7 @@ class World:
         if killed is not None:
             killed.close()
         self._daemons[index] = private_daemon.Daemon(
-            self.endpoint(index), self._config(index), node=f"n{index}", secret=self._secret)
+            self.endpoint(index), self._config(index), node=f"n{index}", files=[self._secret.fileno()])
 
     def _daemon(self, index: int) -> private_daemon.Daemon:
         daemon = self._daemons[index]
@@ -150,7 +157,7 @@ class World:
                         for i, one in enumerate(self._devices))
         return (
             f'world {{\n  cluster: "world"\n{nodes}  peer_port: {ports[-1]}\n}}\n'
-            f'local {{\n  socket: {json.dumps(self.endpoint(index))}\n  secret: "SECRET"\n'
+            f'local {{\n  socket: {json.dumps(self.endpoint(index))}\n  secret: "/dev/fd/{self._secret.fileno()}"\n'
             f'  journal: "none"\n  machines: "none"\n{self._devices[index].config(len(self._devices))}}}\n'
         )
 
