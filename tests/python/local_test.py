@@ -220,6 +220,11 @@ ENDS = {
         print(daemon.endpoint, flush=True)
         os.kill(os.getpid(), signal.SIGKILL)
     """,
+    "SIGKILL with a world": """
+        world = agmm.world([1, 1], heap="16MiB")
+        print(world.endpoint(0), flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+    """,
     "SIGTERM": """
         daemon = agmm.local(1, heap="16MiB")
         client = daemon.start()
