@@ -8,7 +8,7 @@ import signal
 import agmm
 import numpy as np
 import pytest
-from conftest import PATIENCE_S, wait_until
+from support import PATIENCE_S, wait_until
 
 SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 LONG = {"repeat": 1_000_000, "timeout": 600}
