@@ -10,6 +10,9 @@
 
 namespace agmm {
 
+// Rounds of measurements: the default of --rounds, and its largest value.
+inline constexpr int kRounds = 7, kMaxRounds = 1000;
+
 struct BenchShape {
   std::string name;
   Shape shape;       // of the whole product, not of a rank

@@ -33,7 +33,7 @@ namespace {
 
 constexpr char kAll[] = "all", kSerial[] = "serial";
 constexpr char kDefaultBytes[] = "1KiB:64MiB";
-constexpr int kRounds = 7, kQuickRounds = 3, kMaxRounds = 1000;
+constexpr int kQuickRounds = 3;
 // A value that products of integers never contain, in any dtype.
 constexpr double kPoison = 0.5;
 // The largest C that is fetched and compared.

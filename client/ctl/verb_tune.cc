@@ -30,8 +30,6 @@
 namespace agmm {
 namespace {
 
-constexpr int kRounds = 7, kMaxRounds = 1000;
-
 struct TuneFlags {
   std::string spec = kDefaultSpec;
   std::vector<std::string> shapes;
