@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import errors
 
 
+def a_kind(kind: type) -> str:
+    """Returns the type's name with its article: "an int"."""
+    name = kind.__name__
+    return f"an {name}" if name[0] in "aeioAEIO" or name == "ndarray" else f"a {name}"
+
+
 def text(value: Any, argument: str) -> str:
     """Returns `value`, a str that UTF-8 can express."""
     if not isinstance(value, str):
-        raise errors.InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; give a str")
+        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a str")
     if not value.isascii():
         try:
             value.encode()
@@ -21,12 +27,41 @@ def text(value: Any, argument: str) -> str:
     return value
 
 
+def name(value: Any, argument: str = "name") -> str:
+    """Returns `value`, the name of a tensor that is to be made."""
+    if value == "":
+        raise errors.InvalidArgument(f'{argument} is ""; give a tensor a name of at least one character')
+    return text(value, argument)
+
+
+def real(value: Any, argument: str) -> float:
+    """Returns `value`, a real number."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a number") from None
+
+
+def items(value: Any, argument: str, example: str) -> list[tuple[str, Any]]:
+    """Returns the keys, each a str, and the values of a mapping."""
+    if not isinstance(value, Mapping):
+        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a dict, such as {example}")
+    return [(text(key, f"a key of {argument}"), each) for key, each in value.items()]
+
+
+def callback(value: Any, argument: str) -> Any:
+    """Returns `value`, a callable or None."""
+    if value is not None and not callable(value):
+        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a function, or None")
+    return value
+
+
 def whole(value: Any, argument: str, bits: int, least: int = 0) -> int:
     """Returns `value`, an integer from `least` to 2^bits - 1."""
     try:
         number = operator.index(value)
     except TypeError:
-        raise errors.InvalidArgument(f"{argument} is {value!r}, a {type(value).__name__}; give an int") from None
+        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give an int") from None
     if not least <= number < 2**bits:
         raise errors.InvalidArgument(f"{argument} is {number}; give {least} to 2^{bits} - 1")
     return number

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from . import _agmm, errors
+from . import _agmm, arguments, errors
 from .dtypes import dtype_of, number_of
 from .tensor import Tensor
 
@@ -66,7 +66,7 @@ class LoadedFile:
 
 def rules_of(shard: Mapping[str, Rule | str | None]) -> list[_agmm.LoadRule]:
     """Returns the rules of the library, in the order of the mapping."""
-    return [_rule_of(pattern, rule) for pattern, rule in shard.items()]
+    return [_rule_of(pattern, rule) for pattern, rule in arguments.items(shard, "shard", '{"*": "[M_x, K]"}')]
 
 
 def _rule_of(pattern: str, rule: Rule | str | None) -> _agmm.LoadRule:
@@ -77,7 +77,8 @@ def _rule_of(pattern: str, rule: Rule | str | None) -> _agmm.LoadRule:
     if not isinstance(rule, Rule):
         raise errors.InvalidArgument(f"the rule of {pattern!r} is {rule!r}; give a sharding, an agmm.Rule, or None to skip")
     number = None if rule.dtype is None else number_of(dtype_of(rule.dtype))
-    return _agmm.LoadRule(pattern, rule.sharding, rule.mesh, list(rule.ranks), number, rule.name, rule.transpose, False)
+    return _agmm.LoadRule(pattern, arguments.text(rule.sharding, "sharding"), arguments.text(rule.mesh, "mesh"),
+                          arguments.ranks(rule.ranks), number, arguments.text(rule.name, "name"), bool(rule.transpose), False)
 
 
 def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile:
@@ -89,4 +90,7 @@ def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile:
 
 def path_of(path: str | os.PathLike[str]) -> str:
     """Returns the path as text."""
-    return os.fsdecode(os.fspath(path))
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise errors.InvalidArgument(f"path is {path!r}, {arguments.a_kind(type(path))}; give a str or a pathlib.Path") from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -9,6 +10,9 @@ from . import _agmm, arguments, errors
 from .dtypes import dtype_of, number_of
 from .tensor import Tensor
 from .timeouts import to_ms
+
+
+LONGEST_JOB_S = 86400
 
 
 class JobOptions(TypedDict, total=False):
@@ -37,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     repeat: int
     """Times that the job's work is done, for measurements."""
     timeout: float
-    """Seconds to the job's end; then it fails with DeadlineExceeded; default: 60 s."""
+    """Seconds to the job's end, at most a day; then it fails with DeadlineExceeded; default: 60 s."""
     ignore_tuning: bool
     """Chooses by prediction alone, without tuned plans."""
 
@@ -62,7 +66,7 @@ def reference_of(tensor: Tensor | str) -> str:
         return arguments.text(tensor, "the name of a tensor")
     if isinstance(tensor, Tensor):
         return tensor.handle
-    raise errors.InvalidArgument(f"a {type(tensor).__name__} is not a tensor; give a Tensor or its name")
+    raise errors.InvalidArgument(f"{arguments.a_kind(type(tensor))} is not a tensor; give a Tensor or its name")
 
 
 def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Tensor | str | None,
@@ -81,12 +85,15 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
             _set(request, option, _PLAIN[option], value)
         elif option == "tensors":
             if value is not None:
-                request.tensors = {operand: reference_of(tensor) for operand, tensor in value.items()}
+                request.tensors = {operand: reference_of(tensor)
+                                   for operand, tensor in arguments.items(value, "option tensors", '{"A": "W"}')}
         elif option == "ranks":
             request.ranks = arguments.ranks(value)
         elif option == "partials":
             request.partials = number_of(dtype_of(value))
         elif option == "timeout":
+            if isinstance(value, numbers.Real) and value > LONGEST_JOB_S:
+                raise errors.InvalidArgument(f"timeout is {value} s; the daemon takes at most {LONGEST_JOB_S} s, a day")
             request.timeout_ms = to_ms(value)
         else:
             known = ", ".join(sorted(JobOptions.__annotations__))
@@ -98,5 +105,5 @@ def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> 
     try:
         setattr(request, attribute, value)
     except (TypeError, UnicodeEncodeError):
-        wanted = type(getattr(request, attribute)).__name__
-        raise errors.InvalidArgument(f"option {option} is {value!r}, a {type(value).__name__}; give a {wanted}") from None
+        wanted = arguments.a_kind(type(getattr(request, attribute)))
+        raise errors.InvalidArgument(f"option {option} is {value!r}, {arguments.a_kind(type(value))}; give {wanted}") from None

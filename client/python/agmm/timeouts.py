@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 
-from . import errors
+from . import arguments, errors
 
 _LONGEST_S = 10.0 * 365 * 86400  # the library shortens it to a year
 
@@ -14,7 +14,7 @@ def to_ms(seconds: float | None, name: str = "timeout") -> int:
     if seconds is None:
         return 0
     if not isinstance(seconds, numbers.Real) or isinstance(seconds, bool):
-        raise errors.InvalidArgument(f"{name} is {seconds!r}, a {type(seconds).__name__}; give seconds, or None for the default")
+        raise errors.InvalidArgument(f"{name} is {seconds!r}, {arguments.a_kind(type(seconds))}; give seconds, or None for the default")
     if not seconds > 0:
         raise errors.InvalidArgument(f"{name} is {seconds} s; give more than 0 s, or None for the default")
     return max(1, round(min(seconds, _LONGEST_S) * 1000))
