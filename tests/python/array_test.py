@@ -7,6 +7,7 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
+from agmm import arrays
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 ROWS, COLS = 256, 256
@@ -127,6 +128,21 @@ def test_a_dtype_converts_as_numpy_does(client, name, given):
     np.testing.assert_array_equal(bits_of(got), bits_of(expected))
 
 
+NEAR_TIES = {
+    "float64": np.array([[1 + 2**-8 + 2**-40, 1 + 2**-8 - 2**-40, -1 - 2**-8 - 2**-40, 1 + 2**-8, 1 + 3 * 2**-8]]),
+    "int64": np.array([[2**62 + 2**54 + 1, 2**62 + 2**54 - 1, -(2**62) - 2**54 - 1, 2**62 + 2**54, 2**62 + 3 * 2**54]]),
+    "int32": np.array([[2**30 + 2**22 + 1, 2**30 + 2**22 - 1, -(2**30) - 2**22 - 1, 2**30 + 2**22, 2**30 + 3 * 2**22]], np.int32),
+}
+
+
+@pytest.mark.parametrize("given", NEAR_TIES)
+def test_bf16_is_rounded_once(client, given):
+    values = NEAR_TIES[given]
+    one, ulp = abs(float(values[0, 3])) / (1 + 2**-8), 2**-7
+    got = client.put("A", values, "[M, K_x]", dtype="bf16").numpy().astype(np.float64)
+    assert (got / one).tolist() == [[1 + ulp, 1, -1 - ulp, 1, 1 + 2 * ulp]]
+
+
 @pytest.mark.parametrize("order", [">f4", ">f2"])
 def test_another_byte_order_is_swapped(client, order):
     array = all_kinds_of_bits(np.dtype(order[1:]))
@@ -150,6 +166,7 @@ F32 = np.zeros((4, 6), np.float32)
 REFUSED = {
     "one dimension": (np.zeros(6, np.float32), {}, r"1 dimensions, shape (6,); give a matrix, such as array.reshape(1, 6)"),
     "three dimensions": (np.zeros((2, 3, 4), np.float32), {}, r"3 dimensions"),
+    "text alone": ("[M_x, K]", {}, r"the array is '[M_x, K]', a str; give a matrix"),
     "a number": (3.5, {}, r"0 dimensions"),
     "no rows": (np.zeros((0, 6), np.float32), {}, r"shape (0, 6); give at least one row"),
     "no columns": (np.zeros((6, 0), np.float32), {}, r"shape (6, 0)"),
@@ -158,7 +175,7 @@ REFUSED = {
     "complex": (np.zeros((4, 6), complex), {"dtype": "f32"}, r"complex128, which cannot become f32"),
     "text": (np.array([["a", "b"]]), {"dtype": "f32"}, r"<U1, which cannot become f32"),
     "records": (np.zeros((2, 2), "f4,f4"), {}, r"pass dtype"),
-    "objects": (np.array([[1, None]]), {}, r"is a ndarray, not an array of numbers"),
+    "objects": (np.array([[1, None]]), {}, r"is an ndarray, not an array of numbers"),
     "None": (None, {}, r"is a NoneType, not an array of numbers"),
     "rows of two lengths": ([[1, 2], [3]], {}, r"is a list, which is not an array"),
     "a masked array": (np.ma.zeros((4, 6)), {}, r"masked array; give array.filled(value)"),
@@ -189,6 +206,8 @@ REFUSED_OUT = {
     "another dtype": (np.zeros((4, 6), np.float16), r"dtype float16; the tensor has (4, 6) and float32"),
     "a read-only array": (np.broadcast_to(np.float32(0), (4, 6)), r"out is read-only"),
     "a list": ([[0.0] * 6] * 4, r"dtype float64"),
+    "one row for all": (np.lib.stride_tricks.as_strided(np.zeros(6, np.float32), (4, 6), (0, 4)), r"its elements overlap"),
+    "rows that overlap": (np.lib.stride_tricks.as_strided(np.zeros(99, np.float32), (4, 6), (20, 4)), r"its elements overlap"),
 }
 
 
@@ -199,6 +218,14 @@ def test_a_refused_out_gets_one_clear_line(client, case):
     with pytest.raises(agmm.InvalidArgument, match=re.escape(message)) as raised:
         client.get("A", out=out)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("block_of", [arrays.reader_of, arrays.writer_of])
+@pytest.mark.parametrize("offset_bytes, size_bytes", [(-4, 8), (92, 8), (2, 4), (0, 3), (400, 4)])
+def test_a_block_outside_the_array_is_refused(block_of, offset_bytes, size_bytes):
+    array = np.zeros((4, 6), np.float32)
+    with pytest.raises(agmm.FailedPrecondition, match="are not elements of an array of 96 bytes"):
+        block_of(array, array.dtype)(offset_bytes, memoryview(bytearray(size_bytes)))
 
 
 @pytest.mark.parametrize("layout", ["C order", "Fortran order", "strided"])

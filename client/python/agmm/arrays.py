@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from . import errors
+from .arguments import a_kind
 from .dtypes import DTYPES, dtype_of, name_of
 
 # Fills a view of the contents from byte `offset` on, or reads it.
@@ -24,9 +25,11 @@ _DLPACK_HOST_DEVICES = (1, 3)  # a CPU's memory, and pinned memory
 
 def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
     """Returns `given` as a 2-D ndarray, without a copy if it is one, a tensor of torch or jax, or a buffer."""
+    if isinstance(given, (str, bytes)):
+        raise errors.InvalidArgument(f"{argument} is {given!r}, {a_kind(type(given))}; give a matrix")
     array = _ndarray_of(given, argument)
     if array.dtype.hasobject:
-        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, not an array of numbers; give a matrix")
+        raise errors.InvalidArgument(f"{argument} is {a_kind(type(given))}, not an array of numbers; give a matrix")
     if array.ndim != 2:
         hint = f".reshape(1, {array.size}) or .reshape({array.size}, 1)" if array.ndim == 1 else ".reshape(rows, cols)"
         raise errors.InvalidArgument(
@@ -61,7 +64,8 @@ def reader_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
     """Returns a function that fills blocks of the contents from `array`."""
 
     def fill(offset_bytes: int, view: memoryview) -> None:
-        _copy_block(np.frombuffer(view, dtype), array, offset_bytes // dtype.itemsize, into_array=False)
+        first = _first_element(array, dtype, offset_bytes, view)
+        _copy_block(np.frombuffer(view, dtype), array, first, into_array=False)
 
     return fill
 
@@ -70,7 +74,8 @@ def writer_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
     """Returns a function that writes blocks of the contents to `array`."""
 
     def take(offset_bytes: int, view: memoryview) -> None:
-        _copy_block(np.frombuffer(view, dtype), array, offset_bytes // dtype.itemsize, into_array=True)
+        first = _first_element(array, dtype, offset_bytes, view)
+        _copy_block(np.frombuffer(view, dtype), array, first, into_array=True)
 
     return take
 
@@ -84,9 +89,24 @@ def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndar
             f"numpy.empty({shape}, {dtype.name!r})")
     if not array.flags.writeable:
         raise errors.InvalidArgument("out is read-only; give an array that can be written")
+    reach_bytes = array.itemsize
+    for stride_bytes, count in sorted((abs(stride), count) for stride, count in zip(array.strides, shape) if count > 1):
+        if stride_bytes < reach_bytes:
+            raise errors.InvalidArgument(f"out has strides {array.strides}, so its elements overlap; give numpy.empty({shape}, "
+                                         f"{dtype.name!r})")
+        reach_bytes += stride_bytes * (count - 1)
     if not isinstance(out, np.ndarray) and not np.shares_memory(array, _ndarray_of(out, "out")):
-        raise errors.InvalidArgument(f"out is a {type(out).__name__}, which shares no memory; give a numpy.ndarray")
+        raise errors.InvalidArgument(f"out is {a_kind(type(out))}, which shares no memory; give a numpy.ndarray")
     return array
+
+
+def _first_element(array: np.ndarray[Any, Any], dtype: np.dtype[Any], offset_bytes: int, view: memoryview) -> int:
+    """Returns the number of the block's first element."""
+    size_bytes = array.size * dtype.itemsize
+    if offset_bytes < 0 or offset_bytes + view.nbytes > size_bytes or offset_bytes % dtype.itemsize or view.nbytes % dtype.itemsize:
+        raise errors.FailedPrecondition(f"bytes {offset_bytes} to {offset_bytes + view.nbytes} are not elements of an array of "
+                                        f"{size_bytes} bytes; if another client has replaced the tensor, repeat the call")
+    return offset_bytes // dtype.itemsize
 
 
 def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first: int, into_array: bool) -> None:
@@ -105,8 +125,21 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
             np.copyto(piece, part)
         else:
             with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+                if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
+                    piece = _rounded_to_odd(piece)
                 np.copyto(part, piece, casting="unsafe")
         done += part.size
+
+
+def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Returns float32 values that round to bf16 as `values` would. Rounded to nearest, they would be rounded twice."""
+    wide = values if values.dtype.kind == "f" else values.astype(np.longdouble)
+    nearest = wide.astype(np.float32)
+    bits = nearest.view(np.uint32)
+    exact = (nearest == wide) | np.isnan(nearest)
+    bits -= np.abs(nearest) > np.abs(wide)  # towards zero
+    bits |= ~exact
+    return nearest
 
 
 def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
@@ -123,7 +156,7 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
     try:
         return np.from_dlpack(given) if device is not None and not hasattr(given, "__array__") else np.asarray(given)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
-        raise errors.InvalidArgument(f"{argument} is a {type(given).__name__}, which is not an array: {error}") from None
+        raise errors.InvalidArgument(f"{argument} is {a_kind(type(given))}, which is not an array: {error}") from None
 
 
 def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
