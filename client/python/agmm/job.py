@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import queue
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from . import _agmm, arguments, errors
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
@@ -13,6 +14,9 @@ from .timeouts import to_ms
 
 if TYPE_CHECKING:
     from .client import Client
+
+
+_INTERRUPTED_CANCEL_S = 2.0
 
 
 class _Watch:
@@ -113,12 +117,16 @@ class Job:
         except GeneratorExit:
             raise
         except BaseException:  # of the handler of a signal
-            self.cancel()
+            with contextlib.suppress(errors.Error):  # the handler's exception goes on
+                self.cancel(timeout=_INTERRUPTED_CANCEL_S)
             raise
         finally:
             watch.wanted = False
         if event is not None and last not in FINAL_STATES:
             raise event
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Job cannot be pickled; send its id, {self.id}, and use Client.job(id) there")
 
     def __repr__(self) -> str:
         return f"Job({self.id})"

@@ -22,6 +22,12 @@ class JobState(enum.IntEnum):
     FAILED = 3
     CANCELLED = 4
 
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
 
 _STATES = tuple(JobState)
 FINAL_STATES = (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
@@ -61,7 +67,7 @@ class JobFigures:
     baseline_stale: str
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class JobInfo:
     """A job: its state, how it runs and why, and its figures.
 
@@ -104,6 +110,11 @@ class JobInfo:
     start_time: datetime.datetime | None
     end_time: datetime.datetime | None
     figures: JobFigures
+
+    def __repr__(self) -> str:
+        parts = [f"JobInfo({self.id}", self.state.name, self.algorithm, f"split {self.split}" if self.split else "",
+                 f"{self.figures.time_us:.1f} us" if self.figures.time_us else "", repr(self.error) if self.error else ""]
+        return ", ".join(filter(None, parts)) + ")"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
