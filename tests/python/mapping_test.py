@@ -1,5 +1,6 @@
 """Mappings: arrays over a tensor's own memory, and their end."""
 
+import collections
 import copy
 import gc
 import pickle
@@ -9,6 +10,8 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
+
+PATIENCE_S = 60
 
 
 def put(client, name="A", dtype="f32", sharding="[M_x, K]"):
@@ -113,6 +116,46 @@ def test_a_use_after_the_end_is_an_error(client, use, end):
     for used in (array, view):
         with pytest.raises(agmm.FailedPrecondition, match="mapping of tensor 'A' has ended; map it again"):
             USES[use](used)
+
+
+VIEWS = {
+    "transpose": np.transpose,
+    "reshape": lambda array: np.reshape(array[:1], (3, 2)),
+    "squeeze": np.squeeze,
+    "split": lambda array: np.split(array, 2)[1],
+    "ravel": lambda array: np.ravel(array[:1]),
+    "broadcast_to": lambda array: np.broadcast_to(array, (2, 2, 6)),
+    "atleast_3d": np.atleast_3d,
+    "broadcast_arrays": lambda array: np.broadcast_arrays(np.ones((2, 6)), array)[1],
+}
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_views_that_functions_return_end_with_the_mapping(client, name):
+    put(client)
+    with client.map("A") as mapping:
+        view = VIEWS[name](mapping.shards[0].array)
+        assert view.sum() > 0
+    with pytest.raises(agmm.FailedPrecondition, match="mapping of tensor 'A' has ended"):
+        view.sum()
+
+
+def test_functions_take_named_tuples(client):
+    array = put(client)
+    pair = collections.namedtuple("Pair", "a b")
+    with client.map("A") as mapping:
+        mapped = mapping.shards[0].array
+        np.testing.assert_array_equal(np.concatenate(pair(mapped, mapped)), np.concatenate([array[:2], array[:2]]))
+
+
+def test_the_last_reference_ends_a_mapping(client):
+    put(client)
+    gc.disable()
+    try:
+        client.map("A", writable=True)
+        client.put("A", np.ones((4, 6), np.float32), "[M_x, K]", timeout=PATIENCE_S)
+    finally:
+        gc.enable()
 
 
 def test_copies_and_results_outlive_the_mapping(client):

@@ -20,15 +20,15 @@ class MappedArray(np.ndarray[Any, Any]):
     """A shard of a tensor, as an ndarray over the tensor's own memory.
 
     Once the mapping has ended, a use raises FailedPrecondition. Views share this, and results of arithmetic are plain
-    arrays. Code that reads the memory without this class (numpy.asarray before the end, buffers, other libraries) reads
-    zeros after it.
+    arrays. Code that reads the memory without this class (numpy.asarray before the end, iterators such as `flat`, buffers,
+    other libraries) reads zeros after it.
     """
 
-    _mapping: Mapping | None
+    _memory: _Memory | None
 
     def __array_finalize__(self, obj: Any) -> None:
         # A copy owns its memory, and outlives the mapping.
-        self._mapping = None if np.ndarray.flags.__get__(self).owndata else getattr(obj, "_mapping", None)
+        self._memory = None if np.ndarray.flags.__get__(self).owndata else getattr(obj, "_memory", None)
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("_"):
@@ -42,25 +42,46 @@ class MappedArray(np.ndarray[Any, Any]):
         return out[0] if len(out) == 1 else result
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
-        return function(*_plain(args), **_plain(kwargs))
+        plain = function(*_plain(args), **_plain(kwargs))
+        if type(plain) in (list, tuple):  # of numpy.split and the like
+            return type(plain)(_guarded_view(each, (args, kwargs)) for each in plain)
+        return _guarded_view(plain, (args, kwargs))
 
 
 def _check(array: MappedArray) -> None:
-    mapping = array._mapping
-    if mapping is not None and mapping.detached:
+    memory = array._memory
+    if memory is not None and memory.mapping.detached:
         raise errors.FailedPrecondition(
-            f"the mapping of tensor {mapping.tensor.name!r} has ended; map it again, or copy the array before the end")
+            f"the mapping of tensor {memory.name!r} has ended; map it again, or copy the array before the end")
 
 
 def _plain(value: Any) -> Any:
     """Returns the value with plain arrays in place of mapped ones."""
     if isinstance(value, MappedArray):
         return value.view(np.ndarray)
-    if isinstance(value, (tuple, list)):
-        return type(value)(map(_plain, value))
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if isinstance(value, list):
+        return list(map(_plain, value))
     if isinstance(value, dict):
         return {key: _plain(each) for key, each in value.items()}
     return value
+
+
+def _guarded_view(result: Any, given: Any) -> Any:
+    """Returns `result`, as a mapped array if it is a view of a mapped one among `given`."""
+    if not isinstance(result, np.ndarray) or result.flags.owndata:
+        return result
+    if isinstance(given, MappedArray):
+        if not np.may_share_memory(result, given.view(np.ndarray)):
+            return result
+        view = result.view(MappedArray)
+        view._memory = given._memory
+        return view
+    for each in given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else ():
+        if isinstance(view := _guarded_view(result, each), MappedArray):
+            return view
+    return result
 
 
 def _guarded(name: str) -> Any:
@@ -93,10 +114,14 @@ class Shard:
 
 
 class _Memory:
-    """The memory of a shard for NumPy; it keeps the memory mapped as long as an array needs it."""
+    """The memory of a shard for NumPy; it keeps the memory mapped as long as an array needs it.
 
-    def __init__(self, mapping: _agmm.Mapping, interface: dict[str, Any]) -> None:
-        self._mapping = mapping
+    Arrays refer to it, and not to their Mapping, which refers to them: so the last reference ends a mapping at once.
+    """
+
+    def __init__(self, mapping: _agmm.Mapping, name: str, interface: dict[str, Any]) -> None:
+        self.mapping = mapping
+        self.name = name
         self.__array_interface__ = interface
 
 
@@ -124,7 +149,7 @@ class Mapping:
     def _shard(self, writable: bool, rank: int, row_begin: int, row_end: int, col_begin: int, col_end: int, pitch_bytes: int,
                address: int) -> Shard:
         dtype = self.tensor.dtype
-        memory = _Memory(self._mapping, {
+        memory = _Memory(self._mapping, self.tensor.name, {
             "version": 3,
             "data": (address, not writable),
             "typestr": f"<u{dtype.itemsize}",
@@ -132,7 +157,7 @@ class Mapping:
             "strides": (pitch_bytes, dtype.itemsize),
         })
         array = np.asarray(memory).view(dtype).view(MappedArray)
-        array._mapping = self
+        array._memory = memory
         return Shard(rank, slice(row_begin, row_end), slice(col_begin, col_end), array)
 
     @property
