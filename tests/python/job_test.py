@@ -68,6 +68,52 @@ def test_a_matmul_takes_arrays_names_and_tensors(client):
     assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D", "E", c.name}, "temporary tensors are left"
 
 
+def test_a_result_without_a_name_belongs_to_its_handles(client):
+    for _ in range(3):
+        client.matmul(SPEC, A, B).numpy()
+    assert len(client.tensors()) == 3, "results are left"
+    c = client.matmul(SPEC, A, B)
+    for _ in range(3):
+        c = client.matmul(SPEC, A, B, out=c)
+    mapping = c.map()
+    named = client.matmul(SPEC, A, B, out="D")
+    del c, named
+    client.matmul(SPEC, A, B)
+    np.testing.assert_array_equal(mapping.tensor.numpy(), A @ B)
+    mapping.close()
+    del mapping
+    client.matmul(SPEC, A, B, out="D")
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D"}
+
+
+def test_a_result_does_not_take_a_new_tensor_of_its_name_along(client):
+    c = client.matmul(SPEC, A, B)
+    client.put(c.name, A, "[M_x, K]")
+    name = c.name
+    del c
+    client.matmul(SPEC, A, B, out="D")
+    assert client.tensor(name).shape == A.shape
+
+
+def test_a_close_deletes_dropped_results(client, daemon):
+    with agmm.connect(daemon.endpoint) as other:
+        other.matmul(SPEC, A, B)
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B"}
+
+
+def test_a_result_that_cannot_be_deleted_now_is_deleted_later(client, monkeypatch):
+    def refuse(self, tensor, *, timeout=None):
+        raise agmm.Unavailable("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agmm.Client, "delete", refuse)
+        c = client.matmul(SPEC, A, B)
+        np.testing.assert_array_equal(c.numpy(), A @ B)
+    assert len(client.tensors()) == 5
+    client.matmul(SPEC, "A", "B", out=c)
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B", c.name}
+
+
 def test_a_matmul_that_fails_leaves_nothing(client):
     before = {tensor.name for tensor in client.tensors()}
     with pytest.raises(agmm.InvalidArgument):
@@ -76,6 +122,8 @@ def test_a_matmul_that_fails_leaves_nothing(client):
         client.matmul("A[M_x, K] -> B[M, K]", A, B)
     with pytest.raises(agmm.InvalidArgument, match="float64"):
         client.matmul(SPEC, A, np.zeros((30, 40)))
+    with pytest.raises(agmm.DeadlineExceeded):
+        client.matmul(SPEC, A, B, repeat=1_000_000, timeout=0.5)
     assert {tensor.name for tensor in client.tensors()} == before
 
 
@@ -86,6 +134,18 @@ def test_a_product_in_one_line(client, monkeypatch, daemon):
     assert agmm.matmul(A, B, out=out) is out
     np.testing.assert_array_equal(out, A @ B)
     np.testing.assert_array_equal(agmm.matmul(A, B, spec="X[M, K_x] * Y[K_x, N] -> Z[M_x, N]"), A @ B)
+
+
+def test_a_product_in_one_line_survives_a_restart_of_the_daemon(monkeypatch):
+    monkeypatch.setattr(agmm.shared, "_client", None)
+    with agmm.world([1], heap="16MiB") as world:
+        monkeypatch.setenv("AGMM_ENDPOINT", world.clients[0]._endpoint)
+        agmm.matmul(A, B)
+        assert agmm.shared._client._session
+        world.kill(0)
+        world.start(0)
+        world.wait_ready(PATIENCE_S)
+        np.testing.assert_array_equal(agmm.matmul(A, B), A @ B)
 
 
 def test_events_come_in_order(client):
@@ -102,6 +162,37 @@ def test_a_watch_may_end_early(client):
     started(job).cancel()
     events = list(job.watch())
     assert events[-1].state is agmm.JobState.CANCELLED
+
+
+@pytest.mark.parametrize("error", [agmm.Unavailable("lost"), agmm.FailedPrecondition("closed")])
+def test_a_watch_that_cannot_cancel_keeps_the_handlers_exception(client, monkeypatch, error):
+    def refuse(self, *, timeout=None):
+        raise error
+
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    events = job.watch()
+    next(events)
+    with monkeypatch.context() as patch:
+        patch.setattr(agmm.Job, "cancel", refuse)
+        with pytest.raises(KeyboardInterrupt):
+            events.throw(KeyboardInterrupt)
+    job.cancel()
+
+
+def test_descriptions_are_short(client, daemon):
+    info = client.run(SPEC, "A", "B", "C")
+    assert str(info.state) == f"{info.state}" == "SUCCEEDED" and f"{info.state:>10}" == " SUCCEEDED"
+    assert repr(info).startswith(f"JobInfo({info.id}, SUCCEEDED, {info.algorithm}") and repr(info).endswith(" us)")
+    assert len(repr(info)) < 120
+    assert repr(client) == f"<agmm.Client of {daemon.endpoint}>"
+    assert repr(client.tensor("C")).endswith("version=1)")
+
+
+def test_handles_say_what_to_send_in_their_place(client):
+    with pytest.raises(TypeError, match="send its handle, '#"):
+        pickle.dumps(client.tensor("A"))
+    with pytest.raises(TypeError, match="send its id, [0-9]+, and use"):
+        pickle.dumps(client.submit(SPEC, "A", "B", "C"))
 
 
 def test_a_cancelled_job_says_so(client):
@@ -185,10 +276,15 @@ def test_a_client_may_lose_its_last_reference_in_a_callback(client, daemon):
     job = started(client.submit(SPEC, "A", "B", "C", **LONG))
     ended = threading.Event()
 
+    class Kept:
+        def __del__(self):
+            ended.set()
+
     def watch():
         other = agmm.connect(daemon.endpoint)
         handle = other.job(job.id)
-        handle.done().add_done_callback(lambda _, kept=(other, handle): ended.set())
+        # A tuple drops its items in their order: the client ends before `ended` is set.
+        handle.done().add_done_callback(lambda _, kept=(other, handle, Kept()): None)
 
     watch()
     job.cancel()
@@ -225,17 +321,17 @@ def test_the_end_of_a_client_ends_its_calls(client, daemon):
         with pytest.raises(agmm.FailedPrecondition):
             call()
     other.close()
-    assert other.closed and repr(other) == "<agmm.Client, closed>"
+    assert other.closed and repr(other) == f"<agmm.Client of {daemon.endpoint}, closed>"
     job.cancel()
 
 
 REFUSED = {
     "an absent tensor": (("none", "B", "C"), {}, agmm.NotFound, "none"),
     "an unknown option": (("A", "B", "C"), {"chunk": 2}, agmm.InvalidArgument, "no option 'chunk'; the options are algorithm, "),
-    "an option of another type": (("A", "B", "C"), {"chunks": "two"}, agmm.InvalidArgument, "option chunks is 'two', a str; give a int"),
+    "an option of another type": (("A", "B", "C"), {"chunks": "two"}, agmm.InvalidArgument, "option chunks is 'two', a str; give an int"),
     "a number out of range": (("A", "B", "C"), {"repeat": 2**40}, agmm.InvalidArgument, "option repeat is 1099511627776"),
     "a split with a fault": (("A", "B", "C"), {"split": "Q=x"}, agmm.InvalidArgument, "Q"),
-    "an operand of another type": ((1, "B", "C"), {}, agmm.InvalidArgument, "a int is not a tensor"),
+    "an operand of another type": ((1, "B", "C"), {}, agmm.InvalidArgument, "an int is not a tensor"),
     "names twice": (("A", "B", "C"), {"tensors": {"A": "A"}}, agmm.InvalidArgument, "both by operand"),
     "a dtype for partials": (("A", "B", "C"), {"partials": "f8"}, agmm.InvalidArgument, "'f8' is not one of"),
     "ranks of another type": (("A", "B", "C"), {"ranks": ["a"]}, agmm.InvalidArgument, "a rank is 'a', a str; give an int"),
@@ -243,6 +339,10 @@ REFUSED = {
     "a lone surrogate": (("\ud800", "B", "C"), {}, agmm.InvalidArgument, "not valid Unicode"),
     "a lone surrogate in an option": (("A", "B", "C"), {"split": "\ud800"}, agmm.InvalidArgument, "option split"),
     "a timeout of 0": (("A", "B", "C"), {"timeout": 0}, agmm.InvalidArgument, "timeout is 0 s"),
+    "a timeout of years": (("A", "B", "C"), {"timeout": 1e9}, agmm.InvalidArgument,
+                           "timeout is 1000000000.0 s; the daemon takes at most 86400 s, a day"),
+    "tensors in a list": ((), {"tensors": ["A", "B", "C"]}, agmm.InvalidArgument, "option tensors is .*, a list; give a dict"),
+    "tensors without a name": ((), {"tensors": {1: "A"}}, agmm.InvalidArgument, "a key of option tensors is 1, an int"),
 }
 
 
@@ -268,7 +368,7 @@ def test_absent_tensors_and_jobs(client):
 
 
 WRONG = {
-    "a name": (lambda client: client.put(5, A, "[M_x, K]"), "name is 5, a int; give a str"),
+    "a name": (lambda client: client.put(5, A, "[M_x, K]"), "name is 5, an int; give a str"),
     "a name of bytes": (lambda client: client.tensor(b"A"), "name is b'A', a bytes"),
     "a name with a comma": (lambda client: client.create("A,B", (2, 2), "[M_x, K]"), ","),
     "a long name": (lambda client: client.create("A" * 257, (2, 2), "[M_x, K]"), "256"),
@@ -280,10 +380,29 @@ WRONG = {
     "a shape of 0": (lambda client: client.create("D", (0, 2), "[M_x, K]"), "0"),
     "a kind": (lambda client: client.fill("D", (2, 2), "[M_x, K]", kind="ones"), "use one of uniform"),
     "a seed": (lambda client: client.fill("D", (2, 2), "[M_x, K]", seed=-1), "seed is -1; give 0 to 2.64 - 1"),
+    "an empty name to put": (lambda client: client.put("", A, "[M_x, K]"), 'name is ""; give a tensor a name'),
+    "an empty name to fill": (lambda client: client.fill("", (2, 2), "[M_x, K]"), 'name is ""'),
+    "an empty name to create": (lambda client: client.create("", (2, 2), "[M_x, K]"), 'name is ""'),
+    "an empty name of a result": (lambda client: client.matmul(SPEC, A, B, out=""), 'out is ""'),
+    "an array for a result": (lambda client: client.matmul(SPEC, A, B, out=A),
+                              r"out is an ndarray; give a name or a Tensor for the result, and .*\.numpy\(out=array\)"),
+    "a spec": (lambda client: client.matmul(None, A, B), "spec is None"),
+    "a sharding in place of an array": (lambda client: client.put("D", "[M_x, K]", A), r"the array is '\[M_x, K\]', a str; give a matrix"),
+    "a callback": (lambda client: client.get("A", progress=5), "progress is 5, an int; give a function"),
+    "ranks": (lambda client: client.put("D", A, "[M_x, K]", ranks=3), "ranks is 3; give a list"),
+    "a shape of fractions": (lambda client: client.fill("D", (2.7, 3), "[M_x, K]"), "the number of rows is 2.7, a float"),
+    "a value": (lambda client: client.fill("D", (2, 2), "[M_x, K]", kind="constant", value="x"), "value is 'x', a str; give a number"),
+    "a path": (lambda client: client.load(5, {}), "path is 5, an int"),
+    "a rule for all": (lambda client: client.load("a.npy", "[M_x, K]"), r"shard is '\[M_x, K\]', a str; give a dict"),
+    "a rule's sharding": (lambda client: client.load("a.npy", {"*": agmm.Rule(5)}), "sharding is 5"),
+    "a rule's ranks": (lambda client: client.load("a.npy", {"*": agmm.Rule("[M, K]", ranks=3)}), "ranks is 3"),
+    "a tensor to save": (lambda client: client.save("a.npy", 5), "tensors is 5; give a list"),
+    "metadata": (lambda client: client.save("a.safetensors", ["A"], metadata={"a": 1}), "a value of metadata is 1"),
+    "a job's number": (lambda client: client.job(-1), "id is -1; give 0 to"),
     "a job's id": (lambda client: client.job("7"), "id is '7', a str; give an int"),
     "a limit": (lambda client: client.jobs(limit=2**31), "limit is 2147483648"),
     "a timeout of text": (lambda client: client.world(timeout="1"), "timeout is '1'"),
-    "an array for a tensor": (lambda client: client.get(A), "a ndarray is not a tensor"),
+    "an array for a tensor": (lambda client: client.get(A), "an ndarray is not a tensor"),
     "an event's number": (lambda client: client.submit(SPEC, "A", "B", "C").watch(after_event=-1.5), "after_event is -1.5"),
 }
 
@@ -319,3 +438,9 @@ def test_no_daemon_is_an_error_at_once(tmp_path):
         agmm.connect("not an endpoint")
     with pytest.raises(agmm.InvalidArgument, match="call_timeout is -1 s; give more than 0 s"):
         agmm.connect(call_timeout=-1)
+
+
+def test_no_daemon_at_all_is_an_error_with_a_way_out(tmp_path, monkeypatch):
+    monkeypatch.setenv("AGMM_ENDPOINT", str(tmp_path / "none"))
+    with pytest.raises(agmm.Unavailable, match=r"; agmm.local\(\) starts a private daemon$"):
+        agmm.connect()

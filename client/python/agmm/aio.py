@@ -28,8 +28,8 @@ from . import _agmm, arguments, errors
 from .files import LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
-from .product import new_name, operands_of
-from .requests import job_request, reference_of
+from .product import Product
+from .requests import job_request
 from .tensor import Tensor
 from .timeouts import to_ms
 from .world_info import WorldInfo
@@ -200,24 +200,14 @@ class AsyncClient:
     async def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
                      **options: Unpack[JobOptions]) -> AsyncTensor:
         """See agmm.Client.matmul. If the task is cancelled, so is the job."""
-        operands = operands_of(spec)
-        result = new_name() if out is None else reference_of(out)
-        places: Any = {key: options[key] for key in ("mesh", "ranks") if key in options}  # type: ignore[literal-required]
-        names = [reference_of(each) if isinstance(each, (Tensor, str)) else new_name() for each in (a, b)]
-        made = [name for name, given in zip(names, (a, b)) if not isinstance(given, (Tensor, str))]
+        await self._call(lambda: self._client._sweep(timeout=None))
         try:
-            for given, name, (_, sharding) in zip((a, b), names, operands):
-                if name in made:
-                    await self.put(name, given, sharding, dtype=dtype, **places)
-            options["tensors"] = {operand: name for (operand, _), name in zip(operands, [*names, result])}
-            job = await (await self.submit(spec, **options))
+            with Product(self._client._dropped, spec, a, b, out, dtype, dict(options)) as product:
+                for put in product.puts:
+                    await self.put(*put, **product.places)
+                return product.result(await self.run(spec, **product.options), await self.tensor(product.out))
         finally:
-            for name in made:
-                with contextlib.suppress(errors.Error):
-                    await self.delete(name)
-        tensor = await self.tensor(result)
-        tensor.job = job
-        return tensor
+            await self._call(self._client._sweep)
 
     async def job(self, id: int, *, timeout: float | None = None) -> AsyncJob:
         """See agmm.Client.job."""

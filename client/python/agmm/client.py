@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping as MappingOf, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
 from .job_info import JobInfo, job_info
 from .mapping import Mapping
-from .product import product
+from .product import Product
 from .requests import job_request, reference_of
 from .tensor import Tensor
 from .timeouts import to_ms
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], object]
 """Called with the bytes that have moved and all bytes, about every MiB, on any thread."""
+
+_SWEEP_TIMEOUT_S = 2.0
 
 _FILLINGS = ("uniform", "integers", "constant")
 
@@ -43,22 +46,33 @@ def connect(endpoint: str | None = None, *, session: bool = False, call_timeout:
     transfer_timeout: seconds, for puts, gets, fills and mappings.
     Errors: InvalidArgument; Unavailable.
     """
-    return Client(_agmm.Client.connect(arguments.text(endpoint or "", "endpoint"), session, to_ms(call_timeout, "call_timeout"),
-                                       to_ms(transfer_timeout, "transfer_timeout")))
+    given = "" if endpoint is None else arguments.text(endpoint, "endpoint")
+    try:
+        made = _agmm.Client.connect(given, bool(session), to_ms(call_timeout, "call_timeout"),
+                                    to_ms(transfer_timeout, "transfer_timeout"))
+    except errors.Unavailable as error:
+        if given:
+            raise
+        raise errors.Unavailable(f"{error}; agmm.local() starts a private daemon", error.reason) from None
+    return Client(made, given or os.environ.get("AGMM_ENDPOINT") or "the local daemon", bool(session))
 
 
 class Client:
     """A connection, from agmm.connect. Thread-safe; a context manager that closes it.
 
     Calls take effect in the order they are admitted: a get after a submit reads that job's C. Names of tensors are at most
-    256 bytes of UTF-8, without "," and not starting with "#". Timeouts are in seconds; None stands for the client's. In a
-    forked child all calls raise FailedPrecondition: connect there, or start processes by "spawn".
+    256 bytes of UTF-8, not empty, without "," and not starting with "#". Timeouts are in seconds; None stands for the client's. Once a
+    process has connected, its forked children can neither use the client nor connect (FailedPrecondition): start
+    processes by "spawn", or fork before the first connection.
     """
 
-    __slots__ = ("_client", "__weakref__")
+    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "__weakref__")
 
-    def __init__(self, client: _agmm.Client) -> None:
+    def __init__(self, client: _agmm.Client, endpoint: str, session: bool) -> None:
         self._client = client
+        self._endpoint = endpoint
+        self._session = session
+        self._dropped: list[str] = []  # tensors to delete
 
     def __enter__(self) -> Client:
         return self
@@ -68,7 +82,11 @@ class Client:
 
     def close(self) -> None:
         """Ends calls in progress and mappings, and waits for callbacks. Errors: FailedPrecondition in a callback."""
-        self._client.close()
+        try:
+            if not self._session:
+                self._sweep()
+        finally:
+            self._client.close()
 
     @property
     def closed(self) -> bool:
@@ -101,16 +119,16 @@ class Client:
 
     def _put(self, name: str, array: Any, sharding: str, mesh: str, ranks: Sequence[int], dtype: Any,
              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> Tensor:
-        name = arguments.text(name, "name")
+        name = arguments.name(name)
         matrix = arrays.matrix_of(array)
         chosen = arrays.dtype_for(matrix, dtype)
         spec = _spec(matrix.shape, sharding, chosen, mesh, ranks)
         if arrays.is_plain(matrix, chosen):
-            fields = self._client.put(name, spec, matrix.__array_interface__["data"][0], matrix.nbytes, progress,
-                                      to_ms(timeout), stop)
+            fields = self._client.put(name, spec, matrix.__array_interface__["data"][0], matrix.nbytes,
+                                      arguments.callback(progress, "progress"), to_ms(timeout), stop)
         else:
             block = arrays.reader_of(matrix, chosen)
-            fields = self._client.put_blocks(name, spec, block, progress, to_ms(timeout), stop)
+            fields = self._client.put_blocks(name, spec, block, arguments.callback(progress, "progress"), to_ms(timeout), stop)
         return Tensor(self, fields)
 
     def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
@@ -124,14 +142,15 @@ class Client:
         if kind not in _FILLINGS:
             raise errors.InvalidArgument(f"kind is {kind!r}; use one of {', '.join(_FILLINGS)}")
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
-        return Tensor(self, self._client.fill(arguments.text(name, "name"), spec, _FILLINGS.index(kind),
-                                              arguments.whole(seed, "seed", 64), float(value), to_ms(timeout)))
+        return Tensor(self, self._client.fill(arguments.name(name), spec, _FILLINGS.index(kind),
+                                              arguments.whole(seed, "seed", 64), arguments.real(value, "value"),
+                                              to_ms(timeout)))
 
     def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
                ranks: Sequence[int] = (), timeout: float | None = None) -> Tensor:
         """Reserves space for contents to be written later. Errors: AlreadyExists; ResourceExhausted."""
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
-        return Tensor(self, self._client.create(arguments.text(name, "name"), spec, to_ms(timeout)))
+        return Tensor(self, self._client.create(arguments.name(name), spec, to_ms(timeout)))
 
     def get(self, tensor: Tensor | str, *, out: Any = None, progress: Progress | None = None,
             timeout: float | None = None) -> np.ndarray[Any, Any]:
@@ -146,15 +165,18 @@ class Client:
 
     def _get(self, tensor: Tensor | str, out: Any, progress: Progress | None, timeout: float | None,
              stop: _agmm.Stop) -> np.ndarray[Any, Any]:
-        found = self.tensor(tensor) if isinstance(tensor, str) else tensor
+        begin = time.monotonic()
+        found = self.tensor(tensor, timeout=timeout) if isinstance(tensor, str) else tensor
+        if timeout is not None and found is not tensor:
+            timeout = max(timeout - (time.monotonic() - begin), 0.001)
         reference = reference_of(found)
         array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
         if arrays.is_plain(array, found.dtype):
-            self._client.get(reference, array.__array_interface__["data"][0], array.nbytes, progress, to_ms(timeout),
-                             stop)
+            self._client.get(reference, array.__array_interface__["data"][0], array.nbytes,
+                             arguments.callback(progress, "progress"), to_ms(timeout), stop)
         else:
             block = arrays.writer_of(array, found.dtype)
-            self._client.get_blocks(reference, block, progress, to_ms(timeout), stop)
+            self._client.get_blocks(reference, block, arguments.callback(progress, "progress"), to_ms(timeout), stop)
         return array if out is None else out
 
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
@@ -164,7 +186,8 @@ class Client:
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
         Unavailable.
         """
-        return Mapping(self, self._client.map(reference_of(tensor), writable, to_ms(timeout)), writable)
+        return Mapping(self, self._client.map(reference_of(tensor), bool(writable), to_ms(timeout)), bool(writable),
+                       tensor._kept if isinstance(tensor, Tensor) else None)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
              progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -186,7 +209,8 @@ class Client:
 
     def _load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], strict: bool,
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile:
-        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), strict, progress, to_ms(timeout), stop))
+        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), bool(strict),
+                                                   arguments.callback(progress, "progress"), to_ms(timeout), stop))
 
     def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
              metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
@@ -204,10 +228,12 @@ class Client:
 
     def _save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], metadata: MappingOf[str, str] | None,
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> list[Tensor]:
-        if isinstance(tensors, (str, Tensor)):
+        if isinstance(tensors, (str, Tensor)) or not isinstance(tensors, Iterable):
             raise errors.InvalidArgument(f"tensors is {tensors!r}; give a list: [{tensors!r}]")
         names = [reference_of(each) for each in tensors]
-        saved = self._client.save(path_of(path), names, dict(metadata or {}), progress, to_ms(timeout), stop)
+        texts = {key: arguments.text(value, "a value of metadata")
+                 for key, value in arguments.items(metadata or {}, "metadata", '{"format": "pt"}')}
+        saved = self._client.save(path_of(path), names, texts, arguments.callback(progress, "progress"), to_ms(timeout), stop)
         return [Tensor(self, fields) for fields in saved]
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
@@ -221,6 +247,26 @@ class Client:
     def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
         """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
         self._client.delete(reference_of(tensor), to_ms(timeout))
+        if isinstance(tensor, Tensor) and tensor._kept is not None:
+            tensor._kept.reference = ""
+
+    def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S) -> None:
+        """Deletes the dropped tensors. Those that cannot be deleted now stay on the list."""
+        while self._dropped:
+            try:
+                reference = self._dropped.pop()
+            except IndexError:
+                return  # another thread took the last one
+            try:
+                self.delete(reference, timeout=timeout)
+            except (errors.Unavailable, errors.DeadlineExceeded):
+                self._dropped.append(reference)
+                return
+            except errors.Error:
+                pass  # it has been deleted
+            except BaseException:
+                self._dropped.append(reference)
+                raise
 
     # ---- Jobs ----
 
@@ -246,11 +292,19 @@ class Client:
         """Computes a product, and returns its tensor, which stays on the devices; its `job` explains the run.
 
         a, b: tensors, names, or arrays, which are put under names of this call's own and deleted after it.
-        out: a tensor or a name for the result; None: a new name, which the caller deletes.
+        out: a tensor or a name for the result. None: the result belongs to the Tensor that is returned (and to others of
+            the same result, and its mappings): when Python has dropped them, the next matmul or close() deletes it.
         dtype: of the tensors made from arrays; see put.
         options: see agmm.requests.JobOptions.
         """
-        return product(self, spec, a, b, out, dtype, dict(options))
+        self._sweep(timeout=None)
+        try:
+            with Product(self._dropped, spec, a, b, out, dtype, dict(options)) as product:
+                for put in product.puts:
+                    self.put(*put, **product.places)
+                return product.result(self.run(spec, **product.options), self.tensor(product.out))
+        finally:
+            self._sweep()
 
     def job(self, id: int, *, timeout: float | None = None) -> Job:
         """Returns a job of any client. Errors: NotFound."""
@@ -261,7 +315,7 @@ class Client:
         return [job_info(fields) for fields in self._client.jobs(arguments.whole(limit, "limit", 31), to_ms(timeout))]
 
     def __repr__(self) -> str:
-        return f"<agmm.Client{', closed' if self.closed else ''}>"
+        return f"<agmm.Client of {self._endpoint}{', closed' if self.closed else ''}>"
 
 
 def _spec(shape: Any, sharding: str, dtype: np.dtype[Any], mesh: str, ranks: Sequence[int]) -> _agmm.TensorSpec:

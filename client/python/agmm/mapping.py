@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import _agmm, errors
-from .tensor import Tensor
+from .tensor import Kept, Tensor
 from .timeouts import to_ms
 
 if TYPE_CHECKING:
@@ -140,10 +140,10 @@ class Mapping:
     shards: tuple[Shard, ...]
     """Those of the connected daemon's devices."""
 
-    def __init__(self, client: Client, mapping: _agmm.Mapping, writable: bool) -> None:
+    def __init__(self, client: Client, mapping: _agmm.Mapping, writable: bool, kept: Kept | None) -> None:
         self._client = client
         self._mapping = mapping
-        self.tensor = Tensor(client, mapping.tensor)
+        self.tensor = Tensor(client, mapping.tensor, kept)
         self.shards = tuple(self._shard(writable, *fields) for fields in mapping.shards)
 
     def _shard(self, writable: bool, rank: int, row_begin: int, row_end: int, col_begin: int, col_end: int, pitch_bytes: int,
@@ -180,7 +180,7 @@ class Mapping:
         No thread may be writing to the shards. Errors: FailedPrecondition if the mapping is read-only or committed;
         Cancelled, Aborted or Unavailable if it had ended; DeadlineExceeded if the outcome is not known.
         """
-        return Tensor(self._client, self._mapping.commit(to_ms(timeout)))
+        return Tensor(self._client, self._mapping.commit(to_ms(timeout)), self.tensor._kept)
 
     def close(self) -> None:
         """Ends the mapping. A writable one that was not committed leaves the tensor without contents."""

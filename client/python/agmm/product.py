@@ -5,17 +5,18 @@ from __future__ import annotations
 import itertools
 import re
 import secrets
-from typing import TYPE_CHECKING, Any
+from types import TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
 
-from . import errors
+from . import arguments, errors
 from .dtypes import dtype_of
+from .job_info import JobInfo
 from .requests import reference_of
-from .tensor import Tensor
+from .tensor import Kept, Tensor
 
-if TYPE_CHECKING:
-    from .client import Client
+AnyTensor = TypeVar("AnyTensor", bound=Tensor)
 
 _RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 _OPERAND = re.compile(r"\s*(\w+)\s*(\[[^]]*\]\s*(?:\{[^}]*\})?)\s*(?::\s*\w+)?\s*")
@@ -25,7 +26,7 @@ _numbers = itertools.count(1)
 
 def operands_of(spec: str) -> list[tuple[str, str]]:
     """Returns the name and the sharding of A, B and C in a spec."""
-    parts = [_OPERAND.fullmatch(part) for part in re.split(r"\*|->", spec)]
+    parts = [_OPERAND.fullmatch(part) for part in re.split(r"\*|->", arguments.text(spec, "spec"))]
     if len(parts) != 3 or None in parts or "*" not in spec.partition("->")[0]:
         raise errors.InvalidArgument(f"the spec {spec!r} is not a product; write it like A[M_x, K] * B[K, N_x] -> C[M, N_x]")
     return [(part[1], part[2]) for part in parts if part is not None]
@@ -37,38 +38,63 @@ def result_dtype_of(spec: str) -> np.dtype[Any] | None:
     return None if named is None else dtype_of(named[1])
 
 
-def product(client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any, options: dict[str, Any]) -> Tensor:
-    """Does what Client.matmul does."""
-    operands = operands_of(spec)
-    result = new_name() if out is None else reference_of(out)
-    made: list[Tensor] = []
-    try:
-        tensors = {}
-        for given, (operand, sharding) in zip((a, b), operands):
-            if not isinstance(given, (Tensor, str)):
-                given = client.put(new_name(), given, sharding, mesh=options.get("mesh", ""), ranks=options.get("ranks", ()),
-                                   dtype=dtype)
-                made.append(given)
-            tensors[operand] = given
-        tensors[operands[2][0]] = result
-        job = client.run(spec, tensors=tensors, **options)
-    except BaseException:
-        _delete(made, quietly=True)
-        raise
-    _delete(made, quietly=False)
-    tensor = client.tensor(result)
-    tensor.job = job
-    return tensor
-
-
 def new_name() -> str:
     return f"{_PREFIX}.{next(_numbers)}"
 
 
-def _delete(tensors: list[Tensor], quietly: bool) -> None:
-    for tensor in tensors:
-        try:
-            tensor.delete()
-        except errors.Error:
-            if not quietly:  # else the first error says more
-                raise
+class Product:
+    """The parts of one Client.matmul, for the two kinds of clients. A context manager around its calls.
+
+    All names are chosen before the first call. The end lists in `dropped` what was put, and an unnamed result that
+    `result` has not taken: a call may have taken effect although it raised.
+    """
+
+    puts: list[tuple[str, Any, str]]
+    """Names, arrays and shardings of the tensors to put, with `places`."""
+    options: dict[str, Any]
+    """Of the run."""
+    out: str
+    """The result's name or handle."""
+
+    def __init__(self, dropped: list[str], spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any,
+                 options: dict[str, Any]) -> None:
+        operands = operands_of(spec)
+        if isinstance(out, str):
+            arguments.name(out, "out")
+        elif not (out is None or isinstance(out, Tensor)):
+            raise errors.InvalidArgument(f"out is {arguments.a_kind(type(out))}; give a name or a Tensor for the result, and "
+                                         "fetch it into an array with .numpy(out=array)")
+        self.places = {"dtype": dtype, **{key: options[key] for key in ("mesh", "ranks") if key in options}}
+        self.puts = []
+        tensors = []
+        for given, (_, sharding) in zip((a, b), operands):
+            if not isinstance(given, (Tensor, str)):
+                self.puts.append((new_name(), given, sharding))
+                given = self.puts[-1][0]
+            tensors.append(given)
+        self._kept = [Kept(dropped, name) for name, _, _ in self.puts]
+        self._result = Kept(dropped, new_name()) if out is None else out._kept if isinstance(out, Tensor) else None
+        if out is None:
+            assert self._result is not None
+            self._kept.append(self._result)
+            out = self._result.reference
+        self.out = reference_of(out)
+        self.options = {**options, "tensors": dict(zip((name for name, _ in operands), [*tensors, out]))}
+
+    def __enter__(self) -> Product:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        for kept in self._kept:
+            kept.drop()
+            if kind is None:
+                kept.reference = ""  # else it drops once more, with the traceback: a call that failed may yet take effect
+
+    def result(self, job: JobInfo, tensor: AnyTensor) -> AnyTensor:
+        """Completes the handle of the result. If it has no name of the user's, the handle keeps it from now on."""
+        tensor.job = job
+        tensor._kept = self._result
+        if self._result in self._kept:
+            self._kept.remove(self._result)
+            self._result.reference = tensor.handle
+        return tensor

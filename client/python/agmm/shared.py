@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from . import errors
 from .client import Client, connect
 
 if TYPE_CHECKING:
@@ -26,24 +28,38 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     a, b: M x K and K x N: arrays, see Client.put; or tensors or names of `client`.
     spec: the shardings of the operands over the devices, and of the result.
     out: an array of M x N for the result; see Client.get.
-    client: None stands for one connection of this process to the local daemon ($AGMM_ENDPOINT), made at first use.
+    client: None stands for one connection of this process to the local daemon ($AGMM_ENDPOINT), made at first use, with
+        a session: its tensors and jobs end with this process.
     dtype: "f32", "bf16" or "f16": converts arrays; None: their own.
     options: see agmm.requests.JobOptions.
     Errors: those of Client.put, Client.run and Client.get.
     """
-    used = _shared_client() if client is None else client
-    product = used.matmul(spec, a, b, dtype=dtype, **options)
+    if client is not None:
+        return _matmul(client, a, b, spec, out, dtype, options)
+    used = _shared_client()
+    try:
+        return _matmul(used, a, b, spec, out, dtype, options)
+    except (errors.Unavailable, errors.FailedPrecondition) as error:
+        if error.reason:
+            raise
+    # The session may have ended, with its daemon or its connection.
+    return _matmul(_shared_client(lost=used), a, b, spec, out, dtype, options)
+
+
+def _matmul(client: Client, a: Any, b: Any, spec: str, out: Any, dtype: Any, options: Any) -> np.ndarray[Any, Any]:
+    product = client.matmul(spec, a, b, dtype=dtype, **options)
     try:
         return product.numpy(out)
     finally:
-        product.delete()
+        with contextlib.suppress(errors.Error):  # then the client deletes it later
+            product.delete()
 
 
-def _shared_client() -> Client:
+def _shared_client(lost: Client | None = None) -> Client:
     global _client
     with _lock:
-        if _client is None or _client.closed:
-            _client = connect()
+        if _client is None or _client is lost or _client.closed:
+            _client = connect(session=True)
         return _client
 
 

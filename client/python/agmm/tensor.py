@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
@@ -14,16 +14,37 @@ if TYPE_CHECKING:
     from .mapping import Mapping
 
 
+class Kept:
+    """Keeps a tensor without a name of the user's. All its handles share this object, and the last one drops it.
+
+    It only puts the tensor on a list, which the client deletes later: garbage collection must not wait for a daemon.
+    """
+
+    def __init__(self, dropped: list[str], reference: str) -> None:
+        self._dropped = dropped
+        self.reference = reference
+
+    def drop(self) -> None:
+        """Lists the tensor. Has no effect once the reference is empty."""
+        if self.reference:
+            self._dropped.append(self.reference)
+
+    __del__ = drop
+
+
 class Tensor:
     """A matrix that is spread over devices, as it was when the daemon described it.
 
     The attributes do not follow later changes: Client.tensor(name) asks again. Calls with a Tensor are about this very
     tensor, even if another one takes its name: they raise NotFound once it is deleted or replaced, and Aborted
     ("PEER_LOST") once node 0's daemon has ended.
+
+    The result of a Client.matmul without `out` belongs to its handles: when Python has dropped the last one, the client's
+    next matmul or close() deletes it.
     """
 
     __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",
-                 "version", "owner", "of_session", "handle", "job", "__weakref__")
+                 "version", "owner", "of_session", "handle", "job", "_kept", "__weakref__")
 
     id: int
     """Starts at 1 again when node 0's daemon restarts."""
@@ -50,13 +71,14 @@ class Tensor:
     job: JobInfo | None
     """The job that made it, if Client.matmul returned this Tensor."""
 
-    def __init__(self, client: Client, fields: tuple[Any, ...], job: JobInfo | None = None) -> None:
+    def __init__(self, client: Client, fields: tuple[Any, ...], kept: Kept | None = None) -> None:
         self._client = client
         (self.id, self.name, rows, cols, type_, self.sharding, self.mesh, self.ranks, self.has_contents, self.shard_bytes,
          self.version, self.owner, self.of_session, self.handle) = fields
         self.shape = (rows, cols)
         self.dtype = DTYPES[type_]
-        self.job = job
+        self.job = None
+        self._kept = kept
 
     def numpy(self, out: Any = None, *, timeout: float | None = None) -> np.ndarray[Any, Any]:
         """Returns the contents: rows x cols, in C order, or in `out`. See Client.get."""
@@ -77,5 +99,9 @@ class Tensor:
         """Frees the name at once, and the space once no job uses it."""
         self._client.delete(self, timeout=timeout)
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(f"a Tensor cannot be pickled; send its handle, {self.handle!r}, which stands for it in any client")
+
     def __repr__(self) -> str:
-        return f"Tensor({self.name!r}, {self.shape[0]} x {self.shape[1]}, {name_of(self.dtype)}, {self.sharding!r}, mesh={self.mesh!r})"
+        return (f"Tensor({self.name!r}, {self.shape[0]} x {self.shape[1]}, {name_of(self.dtype)}, {self.sharding!r}, "
+                f"mesh={self.mesh!r}, version={self.version})")
