@@ -33,6 +33,10 @@ def members():
 MEMBERS = dict(members())
 
 
+def test_the_version_is_that_of_the_library(client):
+    assert client.world().version.startswith(f"{agmm.__version__} ")
+
+
 def test_all_names_are_public():
     assert sorted(agmm.__all__) == list(agmm.__all__)
     assert not any(name.startswith("_") for name in agmm.__all__)

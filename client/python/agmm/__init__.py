@@ -1,5 +1,6 @@
 """Products of matrices that are sharded over many devices."""
 
+from ._agmm import version
 from .client import Client, connect
 from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                      InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
@@ -14,6 +15,8 @@ from .shared import matmul
 from .tensor import Tensor
 from .world import World, world
 from .world_info import WorldDevice, WorldInfo
+
+__version__ = version()
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",

@@ -1,6 +1,8 @@
 from collections.abc import Callable, Mapping as _Mapping, Sequence
 
 
+def version() -> str: ...
+
 class Stop:
     def __init__(self) -> None: ...
 

@@ -9,6 +9,7 @@
 NB_MODULE(_agmm, module) {
   // A program may end with threads in calls, which then keep their objects.
   nanobind::set_leak_warnings(false);
+  module.def("version", [] { return AGMM_PYTHON_VERSION; });
   agmm::python::BindStop(module);
   agmm::python::BindRequests(module);
   agmm::python::BindFiles(module);
