@@ -283,8 +283,8 @@ def test_a_client_may_lose_its_last_reference_in_a_callback(client, daemon):
     def watch():
         other = agmm.connect(daemon.endpoint)
         handle = other.job(job.id)
-        # A tuple drops its items in their order: the client ends before `ended` is set.
-        handle.done().add_done_callback(lambda _, kept=(other, handle, Kept()): None)
+        # A tuple drops its last items first: the client ends before `ended` is set.
+        handle.done().add_done_callback(lambda _, kept=(Kept(), other, handle): None)
 
     watch()
     job.cancel()
