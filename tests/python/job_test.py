@@ -68,52 +68,6 @@ def test_a_matmul_takes_arrays_names_and_tensors(client):
     assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D", "E", c.name}, "temporary tensors are left"
 
 
-def test_a_result_without_a_name_belongs_to_its_handles(client):
-    for _ in range(3):
-        client.matmul(SPEC, A, B).numpy()
-    assert len(client.tensors()) == 3, "results are left"
-    c = client.matmul(SPEC, A, B)
-    for _ in range(3):
-        c = client.matmul(SPEC, A, B, out=c)
-    mapping = c.map()
-    named = client.matmul(SPEC, A, B, out="D")
-    del c, named
-    client.matmul(SPEC, A, B)
-    np.testing.assert_array_equal(mapping.tensor.numpy(), A @ B)
-    mapping.close()
-    del mapping
-    client.matmul(SPEC, A, B, out="D")
-    assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D"}
-
-
-def test_a_result_does_not_take_a_new_tensor_of_its_name_along(client):
-    c = client.matmul(SPEC, A, B)
-    client.put(c.name, A, "[M_x, K]")
-    name = c.name
-    del c
-    client.matmul(SPEC, A, B, out="D")
-    assert client.tensor(name).shape == A.shape
-
-
-def test_a_close_deletes_dropped_results(client, daemon):
-    with agmm.connect(daemon.endpoint) as other:
-        other.matmul(SPEC, A, B)
-    assert {tensor.name for tensor in client.tensors()} == {"A", "B"}
-
-
-def test_a_result_that_cannot_be_deleted_now_is_deleted_later(client, monkeypatch):
-    def refuse(self, tensor, *, timeout=None):
-        raise agmm.Unavailable("not now")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(agmm.Client, "delete", refuse)
-        c = client.matmul(SPEC, A, B)
-        np.testing.assert_array_equal(c.numpy(), A @ B)
-    assert len(client.tensors()) == 5
-    client.matmul(SPEC, "A", "B", out=c)
-    assert {tensor.name for tensor in client.tensors()} == {"A", "B", c.name}
-
-
 def test_a_matmul_that_fails_leaves_nothing(client):
     before = {tensor.name for tensor in client.tensors()}
     with pytest.raises(agmm.InvalidArgument):
@@ -134,18 +88,6 @@ def test_a_product_in_one_line(client, monkeypatch, daemon):
     assert agmm.matmul(A, B, out=out) is out
     np.testing.assert_array_equal(out, A @ B)
     np.testing.assert_array_equal(agmm.matmul(A, B, spec="X[M, K_x] * Y[K_x, N] -> Z[M_x, N]"), A @ B)
-
-
-def test_a_product_in_one_line_survives_a_restart_of_the_daemon(monkeypatch):
-    monkeypatch.setattr(agmm.shared, "_client", None)
-    with agmm.world([1], heap="16MiB") as world:
-        monkeypatch.setenv("AGMM_ENDPOINT", world.clients[0]._endpoint)
-        agmm.matmul(A, B)
-        assert agmm.shared._client._session
-        world.kill(0)
-        world.start(0)
-        world.wait_ready(PATIENCE_S)
-        np.testing.assert_array_equal(agmm.matmul(A, B), A @ B)
 
 
 def test_events_come_in_order(client):

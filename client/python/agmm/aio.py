@@ -200,14 +200,14 @@ class AsyncClient:
     async def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
                      **options: Unpack[JobOptions]) -> AsyncTensor:
         """See agmm.Client.matmul. If the task is cancelled, so is the job."""
-        await self._call(lambda: self._client._sweep(timeout=None))
+        await self._sweep(timeout=None)
         try:
             with Product(self._client._dropped, spec, a, b, out, dtype, dict(options)) as product:
                 for put in product.puts:
                     await self.put(*put, **product.places)
                 return product.result(await self.run(spec, **product.options), await self.tensor(product.out))
         finally:
-            await self._call(self._client._sweep)
+            await self._sweep()
 
     async def job(self, id: int, *, timeout: float | None = None) -> AsyncJob:
         """See agmm.Client.job."""
@@ -234,6 +234,10 @@ class AsyncClient:
     async def _call(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         async with self._turns().calls:
             return await _on_thread(call, undo)
+
+    async def _sweep(self, **options: Any) -> None:
+        if self._client._dropped:
+            await self._call(lambda: self._client._sweep(**options))
 
     async def _transfer(self, move: Callable[[_agmm.Stop], T]) -> T:
         """Runs a transfer. If its task is cancelled, stops it, and waits for its end: its array is in use until then."""

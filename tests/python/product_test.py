@@ -1,0 +1,219 @@
+"""Products leave no tensors of their own, however they end."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import agmm
+import agmm.aio
+import numpy as np
+import pytest
+from conftest import PATIENCE_S, wait_until
+
+SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+LONG = {"repeat": 1_000_000, "timeout": 600}
+A = np.random.default_rng(1).integers(-4, 5, (50, 30)).astype(np.float32)
+B = np.random.default_rng(2).integers(-4, 5, (30, 40)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def operands(client):
+    client.put("A", A, "[M_x, K]")
+    client.put("B", B, "[K, N_x]")
+
+
+def test_a_result_without_a_name_belongs_to_its_handles(client):
+    for _ in range(3):
+        client.matmul(SPEC, A, B).numpy()
+    assert len(client.tensors()) == 3, "results are left"
+    c = client.matmul(SPEC, A, B)
+    for _ in range(3):
+        c = client.matmul(SPEC, A, B, out=c)
+    mapping = c.map()
+    named = client.matmul(SPEC, A, B, out="D")
+    del c, named
+    client.matmul(SPEC, A, B)
+    np.testing.assert_array_equal(mapping.tensor.numpy(), A @ B)
+    mapping.close()
+    del mapping
+    client.matmul(SPEC, A, B, out="D")
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D"}
+
+
+def test_a_result_does_not_take_a_new_tensor_of_its_name_along(client):
+    c = client.matmul(SPEC, A, B)
+    client.put(c.name, A, "[M_x, K]")
+    name = c.name
+    del c
+    client.matmul(SPEC, A, B, out="D")
+    assert client.tensor(name).shape == A.shape
+
+
+def test_a_close_deletes_dropped_results(client, daemon):
+    with agmm.connect(daemon.endpoint) as other:
+        other.matmul(SPEC, A, B)
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B"}
+
+
+def test_a_result_that_cannot_be_deleted_now_is_deleted_later(client, monkeypatch):
+    def refuse(self, tensor, *, timeout=None):
+        raise agmm.Unavailable("not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agmm.Client, "delete", refuse)
+        c = client.matmul(SPEC, A, B)
+        np.testing.assert_array_equal(c.numpy(), A @ B)
+    assert len(client.tensors()) == 5
+    client.matmul(SPEC, "A", "B", out=c)
+    assert {tensor.name for tensor in client.tensors()} == {"A", "B", c.name}
+
+
+def test_a_product_in_one_line_survives_a_restart_of_the_daemon(monkeypatch):
+    monkeypatch.setattr(agmm.shared, "_client", None)
+    with agmm.world([1], heap="16MiB") as world:
+        monkeypatch.setenv("AGMM_ENDPOINT", world.clients[0]._endpoint)
+        agmm.matmul(A, B)
+        assert agmm.shared._client._session
+        world.kill(0)
+        world.start(0)
+        world.wait_ready(PATIENCE_S)
+        np.testing.assert_array_equal(agmm.matmul(A, B), A @ B)
+
+
+def names(client):
+    return {tensor.name for tensor in client.tensors()}
+
+
+def start(daemon, text):
+    """Starts a script, whose main thread may wait for `runs()`."""
+    script = textwrap.dedent("""
+        import os, signal, sys, threading, time
+        import agmm
+        import numpy as np
+        SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+        a = np.ones((50, 50), np.float32)
+        client = agmm.connect(sys.argv[1])
+        last_id = client.jobs(limit=1)[0].id if client.jobs(limit=1) else 0
+
+        def runs():
+            return any(job.id > last_id and job.state is agmm.JobState.RUNNING for job in client.jobs(limit=1))
+
+        def once_it_runs(call):
+            def watch():
+                while not runs():
+                    time.sleep(0.01)
+                call()
+            threading.Thread(target=watch, daemon=True).start()
+        """) + textwrap.dedent(text)
+    return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env={**os.environ, "AGMM_ENDPOINT": daemon.endpoint})
+
+
+def test_an_interrupted_product_leaves_nothing(client, daemon):
+    process = start(daemon, """
+        once_it_runs(lambda: os.kill(os.getpid(), signal.SIGINT))
+        try:
+            client.matmul(SPEC, a, a, repeat=1_000_000, timeout=600)
+        except KeyboardInterrupt:
+            print([tensor.name for tensor in client.tensors() if not tensor.of_session])""")
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("[]\n", 0), error
+
+
+def test_interrupts_at_any_moment_leave_nothing(client, daemon):
+    process = start(daemon, """
+        import random
+        seed = time.time_ns()
+        print("seed", seed, file=sys.stderr)
+        numbers = random.Random(seed)
+        count, wanted, inside = 0, 50, False
+        def stop(*_):
+            global inside
+            if inside:
+                inside = False  # no interrupt of the handling of an interrupt
+                raise KeyboardInterrupt
+        signal.signal(signal.SIGINT, stop)
+        def interrupt():
+            while count < wanted:
+                time.sleep(numbers.uniform(0.001, 0.02))
+                os.kill(os.getpid(), signal.SIGINT)
+        threading.Thread(target=interrupt).start()
+        while count < wanted:
+            try:
+                inside = True
+                client.matmul(SPEC, a, a).numpy()
+                inside = False
+            except KeyboardInterrupt:
+                count += 1
+        client.matmul(SPEC, a, a, out="Y")
+        print([tensor.name for tensor in client.tensors() if not tensor.of_session])""")
+    out, error = process.communicate(timeout=PATIENCE_S)
+    assert (out, process.returncode) == ("['Y']\n", 0), error
+
+
+def test_a_killed_process_leaves_nothing(client, daemon):
+    process = start(daemon, """
+        once_it_runs(lambda: os.kill(os.getpid(), signal.SIGKILL))
+        agmm.matmul(a, a, repeat=1_000_000, timeout=600)""")
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == -signal.SIGKILL, error
+    wait_until(lambda: names(client) == {"A", "B"} and client.jobs(limit=1)[0].state is agmm.JobState.CANCELLED)
+
+
+def test_a_put_that_takes_effect_although_it_raises_leaves_nothing(client, monkeypatch):
+    put = agmm.Client.put
+
+    def late(self, name, *arguments, **options):
+        put(self, name, *arguments, **options)
+        raise agmm.DeadlineExceeded("too late")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agmm.Client, "put", late)
+        with pytest.raises(agmm.DeadlineExceeded, match="too late"):
+            client.matmul(SPEC, A, B)
+    assert names(client) == {"A", "B"}
+
+
+def test_what_appears_after_the_failure_is_deleted_later(client, monkeypatch):
+    late = []
+
+    def refuse(self, name, array, sharding, **options):
+        late.append((name, array, sharding))
+        raise agmm.DeadlineExceeded("too early")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(agmm.Client, "put", refuse)
+        with pytest.raises(agmm.DeadlineExceeded, match="too early"):
+            client.matmul(SPEC, A, B)
+    client.put(*late[0])
+    client.matmul(SPEC, "A", "B", out="C")
+    assert names(client) == {"A", "B", "C"}
+
+
+def test_products_of_asyncio_leave_nothing(client, daemon):
+    async def main():
+        async with agmm.aio.connect(daemon.endpoint) as other:
+            c = await other.matmul(SPEC, A, B)
+            for _ in range(2):
+                c = await other.matmul(SPEC, A, B, out=c)
+            np.testing.assert_array_equal(await c.numpy(), A @ B)
+            with pytest.raises(agmm.DeadlineExceeded):
+                await other.matmul(SPEC, A, B, repeat=1_000_000, timeout=0.5)
+            product = asyncio.ensure_future(other.matmul(SPEC, A, B, **LONG))
+            while (await other.jobs(1))[0].state is not agmm.JobState.RUNNING:
+                await asyncio.sleep(0.01)
+            product.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await product
+            del product
+            assert names(client) == {"A", "B", c.name}
+            del c
+            await other.matmul(SPEC, "A", "B", out="C")
+            assert names(client) == {"A", "B", "C"}
+            await other.matmul(SPEC, A, B)
+        assert names(client) == {"A", "B", "C"}
+
+    asyncio.run(main())
