@@ -38,7 +38,12 @@ def test_a_result_without_a_name_belongs_to_its_handles(client):
     client.matmul(SPEC, A, B)
     np.testing.assert_array_equal(mapping.tensor.numpy(), A @ B)
     mapping.close()
-    del mapping
+    with mapping.tensor.map(writable=True) as writable:
+        committed = writable.commit()
+    del mapping, writable
+    client.matmul(SPEC, A, B)
+    assert committed.numpy().shape == (50, 40)
+    del committed
     client.matmul(SPEC, A, B, out="D")
     assert {tensor.name for tensor in client.tensors()} == {"A", "B", "D"}
 
