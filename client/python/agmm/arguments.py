@@ -6,7 +6,12 @@ import operator
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy
+
 from . import errors
+
+
+_LONGEST_SHOWN = 80
 
 
 def a_kind(kind: type) -> str:
@@ -15,10 +20,22 @@ def a_kind(kind: type) -> str:
     return f"an {name}" if name[0] in "aeioAEIO" or name == "ndarray" else f"a {name}"
 
 
+def shown(value: Any) -> str:
+    """Returns the value for an error of one line: as Python writes it, or its type if that is long."""
+    written = repr(value)
+    return written if len(written) <= _LONGEST_SHOWN and "\n" not in written else a_kind(type(value))
+
+
+def described(value: Any) -> str:
+    """Returns the value and its type for an error: "5, an int"."""
+    kind, written = a_kind(type(value)), shown(value)
+    return written if written == kind else f"{written}, {kind}"
+
+
 def text(value: Any, argument: str) -> str:
     """Returns `value`, a str that UTF-8 can express."""
     if not isinstance(value, str):
-        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a str")
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give a str")
     if not value.isascii():
         try:
             value.encode()
@@ -29,7 +46,7 @@ def text(value: Any, argument: str) -> str:
 
 def name(value: Any, argument: str = "name") -> str:
     """Returns `value`, the name of a tensor that is to be made."""
-    if value == "":
+    if isinstance(value, str) and not value:
         raise errors.InvalidArgument(f'{argument} is ""; give a tensor a name of at least one character')
     return text(value, argument)
 
@@ -39,20 +56,27 @@ def real(value: Any, argument: str) -> float:
     try:
         return float(value)
     except (TypeError, ValueError, OverflowError):
-        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a number") from None
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give a number") from None
 
 
 def items(value: Any, argument: str, example: str) -> list[tuple[str, Any]]:
     """Returns the keys, each a str, and the values of a mapping."""
     if not isinstance(value, Mapping):
-        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a dict, such as {example}")
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give a dict, such as {example}")
     return [(text(key, f"a key of {argument}"), each) for key, each in value.items()]
+
+
+def flag(value: Any, argument: str) -> bool:
+    """Returns `value`, True or False."""
+    if not isinstance(value, (bool, numpy.bool_)):
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give True or False")
+    return bool(value)
 
 
 def callback(value: Any, argument: str) -> Any:
     """Returns `value`, a callable or None."""
     if value is not None and not callable(value):
-        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give a function, or None")
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give a function, or None")
     return value
 
 
@@ -61,7 +85,7 @@ def whole(value: Any, argument: str, bits: int, least: int = 0) -> int:
     try:
         number = operator.index(value)
     except TypeError:
-        raise errors.InvalidArgument(f"{argument} is {value!r}, {a_kind(type(value))}; give an int") from None
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give an int") from None
     if not least <= number < 2**bits:
         raise errors.InvalidArgument(f"{argument} is {number}; give {least} to 2^{bits} - 1")
     return number
@@ -72,7 +96,7 @@ def ranks(values: Sequence[int]) -> list[int]:
     try:
         return [whole(value, "a rank", 31) for value in values]
     except TypeError:
-        raise errors.InvalidArgument(f"ranks is {values!r}; give a list of ints") from None
+        raise errors.InvalidArgument(f"ranks is {shown(values)}; give a list of ints") from None
 
 
 def shape(value: Any) -> tuple[int, int]:
@@ -80,5 +104,5 @@ def shape(value: Any) -> tuple[int, int]:
     try:
         rows, cols = value
     except (TypeError, ValueError):
-        raise errors.InvalidArgument(f"shape is {value!r}; give (rows, cols)") from None
+        raise errors.InvalidArgument(f"shape is {shown(value)}; give (rows, cols)") from None
     return whole(rows, "the number of rows", 63), whole(cols, "the number of columns", 63)

@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from . import errors
-from .arguments import a_kind
+from .arguments import a_kind, described
 from .dtypes import DTYPES, dtype_of, name_of
 
 # Fills a view of the contents from byte `offset` on, or reads it.
@@ -26,7 +26,7 @@ _DLPACK_HOST_DEVICES = (1, 3)  # a CPU's memory, and pinned memory
 def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
     """Returns `given` as a 2-D ndarray, without a copy if it is one, a tensor of torch or jax, or a buffer."""
     if isinstance(given, (str, bytes)):
-        raise errors.InvalidArgument(f"{argument} is {given!r}, {a_kind(type(given))}; give a matrix")
+        raise errors.InvalidArgument(f"{argument} is {described(given)}; give a matrix")
     array = _ndarray_of(given, argument)
     if array.dtype.hasobject:
         raise errors.InvalidArgument(f"{argument} is {a_kind(type(given))}, not an array of numbers; give a matrix")

@@ -48,7 +48,7 @@ def connect(endpoint: str | None = None, *, session: bool = False, call_timeout:
     """
     given = "" if endpoint is None else arguments.text(endpoint, "endpoint")
     try:
-        made = _agmm.Client.connect(given, bool(session), to_ms(call_timeout, "call_timeout"),
+        made = _agmm.Client.connect(given, arguments.flag(session, "session"), to_ms(call_timeout, "call_timeout"),
                                     to_ms(transfer_timeout, "transfer_timeout"))
     except errors.Unavailable as error:
         if given:
@@ -139,8 +139,8 @@ class Client:
         kind: "uniform": in [-1, 1); "integers": from -4 to 4, so that sums of their products are exact in f32;
             "constant": `value` everywhere.
         """
-        if kind not in _FILLINGS:
-            raise errors.InvalidArgument(f"kind is {kind!r}; use one of {', '.join(_FILLINGS)}")
+        if not isinstance(kind, str) or kind not in _FILLINGS:
+            raise errors.InvalidArgument(f"kind is {arguments.shown(kind)}; use one of {', '.join(_FILLINGS)}")
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
         return Tensor(self, self._client.fill(arguments.name(name), spec, _FILLINGS.index(kind),
                                               arguments.whole(seed, "seed", 64), arguments.real(value, "value"),
@@ -186,7 +186,8 @@ class Client:
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
         Unavailable.
         """
-        return Mapping(self, self._client.map(reference_of(tensor), bool(writable), to_ms(timeout)), bool(writable),
+        writable = arguments.flag(writable, "writable")
+        return Mapping(self, self._client.map(reference_of(tensor), writable, to_ms(timeout)), writable,
                        tensor._kept if isinstance(tensor, Tensor) else None)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
@@ -209,7 +210,7 @@ class Client:
 
     def _load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], strict: bool,
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile:
-        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), bool(strict),
+        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), arguments.flag(strict, "strict"),
                                                    arguments.callback(progress, "progress"), to_ms(timeout), stop))
 
     def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
@@ -228,11 +229,11 @@ class Client:
 
     def _save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], metadata: MappingOf[str, str] | None,
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> list[Tensor]:
-        if isinstance(tensors, (str, Tensor)) or not isinstance(tensors, Iterable):
-            raise errors.InvalidArgument(f"tensors is {tensors!r}; give a list: [{tensors!r}]")
+        if isinstance(tensors, (str, bytes, Tensor, np.ndarray)) or not isinstance(tensors, Iterable):
+            raise errors.InvalidArgument(f"tensors is {arguments.shown(tensors)}; give a list: [{arguments.shown(tensors)}]")
         names = [reference_of(each) for each in tensors]
         texts = {key: arguments.text(value, "a value of metadata")
-                 for key, value in arguments.items(metadata or {}, "metadata", '{"format": "pt"}')}
+                 for key, value in arguments.items({} if metadata is None else metadata, "metadata", '{"format": "pt"}')}
         saved = self._client.save(path_of(path), names, texts, arguments.callback(progress, "progress"), to_ms(timeout), stop)
         return [Tensor(self, fields) for fields in saved]
 

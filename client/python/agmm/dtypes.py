@@ -7,7 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from . import errors
+from . import arguments, errors
 
 # By the number of the library's ElementType.
 NAMES = ("f32", "bf16", "f16")
@@ -23,7 +23,7 @@ def dtype_of(given: Any) -> np.dtype[Any]:
     except TypeError:
         found = None
     if found not in DTYPES:
-        raise errors.InvalidArgument(f"dtype {given!r} is not one of f32, bf16 and f16")
+        raise errors.InvalidArgument(f"dtype {arguments.shown(given)} is not one of f32, bf16 and f16")
     return found
 
 

@@ -75,10 +75,10 @@ def _rule_of(pattern: str, rule: Rule | str | None) -> _agmm.LoadRule:
     if isinstance(rule, str):
         rule = Rule(rule)
     if not isinstance(rule, Rule):
-        raise errors.InvalidArgument(f"the rule of {pattern!r} is {rule!r}; give a sharding, an agmm.Rule, or None to skip")
+        raise errors.InvalidArgument(f"the rule of {pattern!r} is {arguments.shown(rule)}; give a sharding, an agmm.Rule, or None to skip")
     number = None if rule.dtype is None else number_of(dtype_of(rule.dtype))
     return _agmm.LoadRule(pattern, arguments.text(rule.sharding, "sharding"), arguments.text(rule.mesh, "mesh"),
-                          arguments.ranks(rule.ranks), number, arguments.text(rule.name, "name"), bool(rule.transpose), False)
+                          arguments.ranks(rule.ranks), number, arguments.text(rule.name, "name"), arguments.flag(rule.transpose, "transpose"), False)
 
 
 def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile:
@@ -93,4 +93,4 @@ def path_of(path: str | os.PathLike[str]) -> str:
     try:
         return os.fsdecode(path)
     except TypeError:
-        raise errors.InvalidArgument(f"path is {path!r}, {arguments.a_kind(type(path))}; give a str or a pathlib.Path") from None
+        raise errors.InvalidArgument(f"path is {arguments.described(path)}; give a str or a pathlib.Path") from None

@@ -106,4 +106,4 @@ def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> 
         setattr(request, attribute, value)
     except (TypeError, UnicodeEncodeError):
         wanted = arguments.a_kind(type(getattr(request, attribute)))
-        raise errors.InvalidArgument(f"option {option} is {value!r}, {arguments.a_kind(type(value))}; give {wanted}") from None
+        raise errors.InvalidArgument(f"option {option} is {arguments.described(value)}; give {wanted}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import errors
+from . import arguments, errors
 from .client import Client, connect
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     Errors: those of Client.put, Client.run and Client.get.
     """
     if client is not None:
+        if not isinstance(client, Client):
+            raise errors.InvalidArgument(f"client is {arguments.described(client)}; give an agmm.Client, from agmm.connect")
         return _matmul(client, a, b, spec, out, dtype, options)
     used = _shared_client()
     try:

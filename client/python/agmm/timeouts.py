@@ -14,7 +14,7 @@ def to_ms(seconds: float | None, name: str = "timeout") -> int:
     if seconds is None:
         return 0
     if not isinstance(seconds, numbers.Real) or isinstance(seconds, bool):
-        raise errors.InvalidArgument(f"{name} is {seconds!r}, {arguments.a_kind(type(seconds))}; give seconds, or None for the default")
+        raise errors.InvalidArgument(f"{name} is {arguments.described(seconds)}; give seconds, or None for the default")
     if not seconds > 0:
         raise errors.InvalidArgument(f"{name} is {seconds} s; give more than 0 s, or None for the default")
     return max(1, round(min(seconds, _LONGEST_S) * 1000))
