@@ -10,8 +10,7 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
-
-PATIENCE_S = 60
+from support import PATIENCE_S
 
 
 def put(client, name="A", dtype="f32", sharding="[M_x, K]"):

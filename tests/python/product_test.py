@@ -11,12 +11,9 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from conftest import PATIENCE_S, wait_until
+from support import LONG, PATIENCE_S, SPEC, integers, wait_until
 
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = {"repeat": 1_000_000, "timeout": 600}
-A = np.random.default_rng(1).integers(-4, 5, (50, 30)).astype(np.float32)
-B = np.random.default_rng(2).integers(-4, 5, (30, 40)).astype(np.float32)
+A, B = integers(50, 30, 1), integers(30, 40, 2)
 
 
 @pytest.fixture(autouse=True)
