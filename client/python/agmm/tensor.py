@@ -100,7 +100,7 @@ class Tensor:
         self._client.delete(self, timeout=timeout)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError(f"a Tensor cannot be pickled; send its handle, {self.handle!r}, which stands for it in any client")
+        raise TypeError(f"a Tensor cannot be copied or pickled; send its handle, {self.handle!r}, which stands for it in any client")
 
     def __repr__(self) -> str:
         return (f"Tensor({self.name!r}, {self.shape[0]} x {self.shape[1]}, {name_of(self.dtype)}, {self.sharding!r}, "
