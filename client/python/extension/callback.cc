@@ -1,13 +1,16 @@
 #include "extension/callback.h"
 
+#include <cxxabi.h>
+
 namespace nb = nanobind;
 
 namespace agmm::python {
 
 Callbacks::~Callbacks() {
   if (!callables_.is_valid() && error_ == nullptr) return;
-  const nb::detail::cleanup_guard guard;
-  if (guard) {
+  const TakenGil taken;
+  const CallbackScope scope;  // perhaps on a thread of the client that these keep
+  if (taken.is_valid()) {
     callables_.reset();
     error_ = nullptr;
   } else {
@@ -17,24 +20,24 @@ Callbacks::~Callbacks() {
 }
 
 bool Callbacks::Run(const std::function<void(nb::handle)>& call) {
-  const nb::gil_scoped_acquire acquired;
-  if (!acquired.is_valid() || !callables_.is_valid() || error_ != nullptr) return false;
-  const bool outer = std::exchange(InCallback(), true);
+  const TakenGil taken;
+  if (!taken.is_valid() || !callables_.is_valid() || error_ != nullptr) return false;
+  const CallbackScope scope;
   try {
     call(callables_);
+  } catch (const abi::__forced_unwind&) {
+    StayForever();  // the interpreter has ended in the callable
   } catch (...) {
     error_ = std::current_exception();
   }
-  InCallback() = outer;
   return error_ == nullptr;
 }
 
 void Callbacks::End() {
-  const nb::gil_scoped_acquire acquired;
-  if (!acquired.is_valid()) return;
-  const bool outer = std::exchange(InCallback(), true);
+  const TakenGil taken;
+  if (!taken.is_valid()) return;
   callables_.reset();
-  InCallback() = outer;
+  error_ = nullptr;
 }
 
 void Callbacks::RaiseAny() {

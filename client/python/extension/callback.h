@@ -14,8 +14,9 @@
 
 namespace agmm::python {
 
-// Callables that are called until the last call, which drops them: whatever keeps this object
-// afterwards needs no GIL. The first exception that a callable raises is kept.
+// Callables that are called until End, which drops them: threads of the library, which may keep
+// this object longer, must not drop the last reference to their own client. The first exception
+// that a callable raises is kept.
 class Callbacks {
  public:
   // Requires the GIL.
@@ -26,7 +27,7 @@ class Callbacks {
   // Takes the GIL and runs `call` with the callables. Returns false, without a call, after an
   // exception or the end.
   bool Run(const std::function<void(nanobind::handle callables)>& call);
-  // Drops the callables. Takes the GIL.
+  // Drops the callables and the exception. Takes the GIL.
   void End();
   // Raises the exception of a callable, if any. Requires the GIL.
   void RaiseAny();

@@ -12,6 +12,10 @@ Connected::Connected(std::unique_ptr<Client> client) : client_(std::move(client)
 }
 
 Connected::~Connected() {
+  if (Ended()) {  // a close might wait for a callback, which needs the GIL
+    static_cast<void>(new std::shared_ptr<Client>(std::move(client_)));
+    return;
+  }
   Forget(client_.get());
   if (InCallback() && Detach([client = client_] { client->Close(); }).ok()) return;
   const ReleasedGil released;
@@ -19,6 +23,7 @@ Connected::~Connected() {
 }
 
 void Connected::Close() {
+  if (Ended()) return;
   if (InCallback()) {
     Raise(Status(StatusCode::kFailedPrecondition,
                  "a client cannot be closed in a callback, because it waits for its callbacks; "

@@ -11,7 +11,7 @@ namespace agmm::python {
 class Connected {
  public:
   explicit Connected(std::unique_ptr<Client> client);
-  // Closes the client; in a callback, on another thread.
+  // Closes the client; in a callback, on another thread. The interpreter's end has closed it.
   ~Connected();
   Connected(const Connected&) = delete;
 

@@ -17,6 +17,10 @@ namespace agmm::python {
 Mapped::Mapped(Mapping mapping) : mapping_(std::make_shared<Mapping>(std::move(mapping))) {}
 
 Mapped::~Mapped() {
+  if (Ended()) {
+    static_cast<void>(new std::shared_ptr<Mapping>(std::move(mapping_)));
+    return;
+  }
   const ReleasedGil released;
   mapping_.reset();
 }
@@ -36,6 +40,7 @@ nb::list Mapped::shards() const {
 bool Mapped::detached() const { return mapping_->detached(); }
 
 void Mapped::Detach() {
+  if (Ended()) return;
   const ReleasedGil released;
   mapping_->Detach();
 }
@@ -51,7 +56,7 @@ void BindMapping(nb::module_& module) {
       .def_prop_ro("shards", &Mapped::shards)
       .def_prop_ro("detached", &Mapped::detached)
       .def("detach", &Mapped::Detach)
-      .def("commit", &Mapped::Commit, nb::arg("timeout_ms"));
+      .def("commit", &Mapped::Commit, nb::arg("timeout_ms"), nb::call_guard<Call>());
 }
 
 }  // namespace agmm::python

@@ -8,6 +8,7 @@ namespace nb = nanobind;
 namespace agmm::python {
 
 void TellOutcome(Callbacks& callbacks, const Result<JobInfo>& job, int index) {
+  const CallbackScope scope;
   callbacks.Run([&](nb::handle callables) {
     const nb::object fields = job.ok() ? nb::object(FieldsOf(*job)) : nb::none();
     const nb::object error = job.ok() ? nb::none() : ExceptionOf(job.status());

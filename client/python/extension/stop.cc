@@ -14,6 +14,7 @@ void BindStop(nb::module_& module) {
   nb::class_<std::stop_source>(module, "Stop")
       .def(nb::init<>())
       .def("request", [](std::stop_source& self) {
+        if (Ended()) return;
         const ReleasedGil released;
         self.request_stop();
       });
