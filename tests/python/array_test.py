@@ -7,7 +7,7 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
-from agmm import arrays
+from agmm import _agmm, arrays
 
 DTYPES = {"f32": np.dtype(np.float32), "bf16": np.dtype(ml_dtypes.bfloat16), "f16": np.dtype(np.float16)}
 ROWS, COLS = 256, 256
@@ -230,7 +230,7 @@ def test_a_block_outside_the_array_is_refused(block_of, offset_bytes, size_bytes
 
 @pytest.mark.parametrize("layout", ["C order", "Fortran order", "strided"])
 def test_no_layout_is_copied_as_a_whole(client, layout):
-    array = np.zeros((2048, 1024), np.float32)
+    array = np.zeros((4096, 1024), np.float32)
     given, out = LAYOUTS[layout](array), LAYOUTS[layout](array)
     tracemalloc.start()
     try:
@@ -238,7 +238,7 @@ def test_no_layout_is_copied_as_a_whole(client, layout):
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    assert peak_bytes < array.nbytes / 8, "NumPy allocated a copy"
+    assert peak_bytes < array.nbytes / 8, "there is a copy"
 
 
 @pytest.mark.parametrize("name", DTYPES)
@@ -278,6 +278,28 @@ def test_an_exception_of_progress_ends_the_transfer(client, given):
     client.put("B", given, "[M_x, K]")
     with pytest.raises(LookupError, match="enough"):
         client.get("B", progress=refuse)
+
+
+def test_views_of_blocks_outlive_the_transfer(client):
+    """They stay in the frames of a traceback."""
+    spec = _agmm.TensorSpec(*F32.shape, 0, "[M, K]", "x=1", [])
+    kept = []
+
+    def refuse(offset_bytes, view):
+        block = np.frombuffer(view, np.uint8)
+        kept.append((block, block.copy()))
+        raise LookupError
+
+    client.put("A", F32, "[M, K]")
+    for transfer in (lambda: client._client.put_blocks("B", spec, refuse, None, 0, _agmm.Stop()),
+                     lambda: client._client.get_blocks("A", refuse, None, 0, _agmm.Stop())):
+        with pytest.raises(LookupError):
+            transfer()
+    for value in range(30):
+        client.put("B", np.full((1024, 512), value, np.float32), "[M, K]").numpy()
+    assert len(kept) == 2
+    for block, copy in kept:
+        np.testing.assert_array_equal(block, copy)
 
 
 def test_asarray_of_a_tensor_fetches_it(client):

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <stop_token>
 #include <utility>
@@ -17,9 +18,6 @@
 
 namespace agmm::python {
 
-// PyBUF_READ and PyBUF_WRITE, which the stable ABI of Python 3.10 has, but its headers do not.
-inline constexpr int kToRead = 0x100, kToWrite = 0x200;
-
 // A call that moves contents. An interrupt stops it, and so does a callable that raises.
 class Transfer {
  public:
@@ -29,17 +27,21 @@ class Transfer {
       : has_progress_(!progress.is_none()),
         callbacks_(std::make_shared<Callbacks>(nanobind::make_tuple(block, progress))),
         stop_(std::move(stop)) {}
+  // Drops the callables on this thread, because a thread of the library must not: see Callbacks.
+  ~Transfer() { callbacks_->End(); }
+  Transfer(const Transfer&) = delete;
 
-  // Lets `block` fill or read the `size` bytes at `memory`. Errors: CANCELLED if it raises.
-  Status MoveBlock(int64_t offset_bytes, std::byte* memory, int64_t size, int flags) const {
-    const bool moved = callbacks_->Run([&](nanobind::handle callables) {
-      const nanobind::object view =
-          nanobind::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(memory), size, flags));
-      if (!view.is_valid()) throw nanobind::python_error();
-      callables[0](offset_bytes, view);
-      view.attr("release")();
-    });
-    return moved ? Status() : Status(StatusCode::kCancelled, "the transfer was interrupted");
+  // Let `block` fill or read `size` bytes, in memory of Python's own: views of the library's memory
+  // would outlive it in the frames of a traceback. Errors: CANCELLED if `block` raises.
+  Status FillBlock(int64_t offset_bytes, std::byte* into, int64_t size) {
+    return MoveBlock(
+        offset_bytes, size, [&](char*) {},
+        [&](const char* block) { std::memcpy(into, block, size); });
+  }
+  Status ReadBlock(int64_t offset_bytes, const std::byte* from, int64_t size) {
+    return MoveBlock(
+        offset_bytes, size, [&](char* block) { std::memcpy(block, from, size); },
+        [](const char*) {});
   }
 
   // Calls `move` with the options, perhaps on another thread, and returns the fields of the value
@@ -64,9 +66,27 @@ class Transfer {
   }
 
  private:
+  template <typename Before, typename After>
+  Status MoveBlock(int64_t offset_bytes, int64_t size, const Before& before, const After& after) {
+    const bool moved = callbacks_->Run([&](nanobind::handle callables) {
+      if (!memory_.is_valid() || PyByteArray_Size(memory_.ptr()) < size) {
+        memory_ = nanobind::steal(PyByteArray_FromStringAndSize(nullptr, size));
+        if (!memory_.is_valid()) throw nanobind::python_error();
+      }
+      char* const block = PyByteArray_AsString(memory_.ptr());
+      before(block);
+      const nanobind::object view = nanobind::steal(PyMemoryView_FromObject(memory_.ptr()));
+      if (!view.is_valid()) throw nanobind::python_error();
+      callables[0](offset_bytes, view[nanobind::slice(size)]);
+      after(block);
+    });
+    return moved ? Status() : Status(StatusCode::kCancelled, "the transfer was interrupted");
+  }
+
   const bool has_progress_;
   const std::shared_ptr<Callbacks> callbacks_;
-  std::stop_source stop_;  // requested by an interrupt, too
+  std::stop_source stop_;    // requested by an interrupt, too
+  nanobind::object memory_;  // a bytearray as long as the longest block
 };
 
 }  // namespace agmm::python

@@ -31,7 +31,7 @@ nb::tuple PutBlocks(const Connected& self, const std::string& name, const Tensor
                     std::stop_source stop) {
   Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Reader reader = [&](int64_t offset_bytes, std::byte* into, int64_t size) {
-    return transfer.MoveBlock(offset_bytes, into, size, kToWrite);
+    return transfer.FillBlock(offset_bytes, into, size);
   };
   return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
     return client->Put(name, spec, reader, options);
@@ -42,7 +42,7 @@ nb::tuple GetBlocks(const Connected& self, const std::string& name, nb::callable
                     nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(std::move(block), std::move(progress), std::move(stop));
   const Writer writer = [&](int64_t offset_bytes, const std::byte* from, int64_t size) {
-    return transfer.MoveBlock(offset_bytes, const_cast<std::byte*>(from), size, kToRead);
+    return transfer.ReadBlock(offset_bytes, from, size);
   };
   return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
     return client->Get(name, writer, options);

@@ -22,7 +22,7 @@ nanobind::tuple Get(const Connected& self, const std::string& name, uintptr_t po
                     int64_t size_bytes, nanobind::object progress, int64_t timeout_ms,
                     std::stop_source stop);
 
-// block(offset_bytes, memoryview) fills the view, or reads it. The view is invalid afterwards.
+// block(offset_bytes, memoryview) fills the view, or reads it. Later blocks use its memory again.
 nanobind::tuple PutBlocks(const Connected& self, const std::string& name, const TensorSpec& spec,
                           nanobind::callable block, nanobind::object progress, int64_t timeout_ms,
                           std::stop_source stop);
