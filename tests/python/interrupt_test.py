@@ -24,12 +24,14 @@ PROLOGUE = """
     client = agmm.connect(sys.argv[1])
     job_id = int(sys.argv[2])
 
-    def interrupt_in(function, holds=lambda: True, signal=signal.SIGINT):
+    def interrupt_in(function, holds=lambda: True, signal=signal.SIGINT, then=""):
         main = threading.main_thread().ident
         def run():
             while sys._current_frames()[main].f_code.co_name != function or not holds():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal)
+            if then:
+                print(then, flush=True)
         threading.Thread(target=run, daemon=True).start()
 
     def runs():
@@ -192,32 +194,54 @@ def test_a_handler_that_returns_does_not_end_the_call(client, operands, daemon):
     assert (out, process.returncode) == ("True\n", 0), error
 
 
-def test_a_second_interrupt_does_not_wait_for_a_daemon_that_hangs():
+# A thread sends SIGINT when the job runs and the test says so.
+INTERRUPT_WHEN_TOLD = """
+def interrupt():
+    while not runs():
+        time.sleep(0.01)
+    print("runs", flush=True)
+    sys.stdin.readline()
+    os.kill(os.getpid(), signal.SIGINT)
+threading.Thread(target=interrupt, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("call", [
+    """client.run(SPEC, "A", "B", "C", **LONG)""",
+    """client.matmul(SPEC, "A", "B", out="C", **LONG)""",
+    """client.submit(SPEC, "A", "B", "C", **LONG).wait()""",
+])
+def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local as other:
+        other.fill("A", (50, 30), "[M_x, K]")
+        other.fill("B", (30, 40), "[K, N_x]")
+        process = start(local, INTERRUPT_WHEN_TOLD + call)
+        assert process.stdout.readline() == "runs\n"
+        with stopped(local):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            end_of(process)
+
+
+def test_an_interrupt_of_a_submit_leaves_no_job():
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other:
         other.fill("A", (50, 30), "[M_x, K]")
         other.fill("B", (30, 40), "[K, N_x]")
         process = start(local, """
-            interrupts = []
-            def stop(*_):
-                interrupts.append(None)
-                raise KeyboardInterrupt
-            signal.signal(signal.SIGINT, stop)
-            def interrupt_twice():
-                while not runs():
-                    time.sleep(0.01)
-                print("runs", flush=True)
-                sys.stdin.readline()
-                for count in (1, 2):
-                    os.kill(os.getpid(), signal.SIGINT)
-                    while len(interrupts) < count:
-                        time.sleep(0.01)
-            threading.Thread(target=interrupt_twice, daemon=True).start()
-            client.run(SPEC, "A", "B", "C", mesh="x=1", **LONG)""")
-        assert process.stdout.readline() == "runs\n"
+            client.world()
+            print("connected", flush=True)
+            sys.stdin.readline()
+            interrupt_in("submit", then="interrupted")
+            client.submit(SPEC, "A", "B", "C", **LONG)""")
+        assert process.stdout.readline() == "connected\n"
         with stopped(local):
             process.stdin.write("\n")
-            end_of(process)
+            process.stdin.flush()
+            assert process.stdout.readline() == "interrupted\n"
+        end_of(process)
+        wait_until(lambda: all(job.state is agmm.JobState.CANCELLED for job in other.jobs()))
 
 
 @pytest.mark.parametrize("call", [

@@ -205,14 +205,15 @@ def test_callbacks_may_make_calls(client):
         try:
             with pytest.raises(agmm.FailedPrecondition, match="a callback cannot watch a job"):
                 client.submit(SPEC, "A", "B", "D").watch()
-            ids = [client.run(SPEC, "A", "B", "D").id, client.submit(SPEC, "A", "B", "E").wait().id]
+            ids = [client.run(SPEC, "A", "B", "D").id, client.submit(SPEC, "A", "B", "E").wait().id,
+                   client.matmul(SPEC, A, B, out="G").job.id]
             np.testing.assert_array_equal(client.get("D"), client.put("F", A @ B, "[M_x, K]").numpy())
             outcomes.set_result(ids)
         except BaseException as error:
             outcomes.set_exception(error)
 
     client.submit(SPEC, "A", "B", "C").done().add_done_callback(call)
-    assert len(set(outcomes.result(PATIENCE_S))) == 2
+    assert len(set(outcomes.result(PATIENCE_S))) == 3
 
 
 def test_a_client_may_lose_its_last_reference_in_a_callback(client, daemon):

@@ -114,6 +114,51 @@ LEFT_OPEN = {
                 client.world()
         for _ in range(4):
             start(poll)""",
+    "threads that take no error for an end": """
+        def insist(call):
+            while True:
+                try:
+                    call()
+                except BaseException:
+                    pass
+        for call in [lambda: client.get("mapped"), lambda: agmm.connect(sys.argv[1]), agmm.connect(sys.argv[1]).close,
+                     job.info, mapping_of] * 2:
+            start(lambda call=call: insist(call))""",
+    "a callback that blocks": """
+        # The last thing that the interpreter does wakes the callback, when its thread can no longer run Python's code.
+        reading, writing = os.pipe()
+        called = threading.Event()
+        class Waker:
+            def __del__(self, write=os.write, writing=writing, sleep=time.sleep):
+                write(writing, b"1")
+                sleep(0.1)
+        waker = Waker()
+        def block(_):
+            called.set()
+            os.read(reading, 1)
+        job.done().add_done_callback(block)
+        job.cancel()
+        assert called.wait(60)""",
+    "a callback that makes calls": """
+        called = threading.Event()
+        def call(_):
+            called.set()
+            while True:
+                client.world()
+        sys.stderr = open(os.devnull, "w")  # the client is closed under it
+        job.done().add_done_callback(call)
+        job.cancel()
+        assert called.wait(60)""",
+    "calls in the end": """
+        import atexit
+        def call():
+            try:
+                client.world()
+            except agmm.FailedPrecondition:
+                client.close()
+        atexit.unregister(agmm._agmm._end)
+        atexit.register(call)
+        atexit.register(agmm._agmm._end)""",
     "a closed client": """
         client.close()""",
     "an exception": """
@@ -131,6 +176,9 @@ def test_the_interpreter_ends_with_everything_open(daemon, what):
             client.put(name, np.ones((50, 50), np.float32), sharding)
         job = client.submit(SPEC, "A", "B", "C", repeat=1_000_000, timeout=600)
 
+        def mapping_of():
+            client.map("mapped").close()
+
         def start(call):
             def run():
                 try:
@@ -145,3 +193,34 @@ def test_the_interpreter_ends_with_everything_open(daemon, what):
         print("end", flush=True)""" * (what != "an exception"))
     assert (ran.stderr, ran.returncode) == ("", 0)
     assert ran.stdout == "end\n" * (what != "an exception")
+
+
+def test_a_callable_may_have_the_last_reference_to_its_client(daemon):
+    ran = script(daemon, """
+        def use(name):
+            client = agmm.connect(sys.argv[1], session=True)
+            ones = np.ones((64, 64), np.float32)
+            for array in (ones, np.asfortranarray(ones)):
+                client.put(name, array, "[M_x, K]", progress=lambda moved, total, kept=client: None)
+                client.get(name, out=array, progress=lambda moved, total, kept=client: None)
+        for number in range(100):
+            use(str(number))
+        print("end", flush=True)""")
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)
+
+
+def test_an_exception_may_have_the_last_reference_to_its_client(daemon):
+    ran = script(daemon, """
+        def use(name):
+            client = agmm.connect(sys.argv[1], session=True)
+            def progress(moved, total):
+                kept = client
+                raise LookupError
+            try:
+                client.put(name, np.ones((64, 64), np.float32), "[M_x, K]", progress=progress)
+            except LookupError:
+                pass
+        for number in range(100):
+            use(str(number))
+        print("end", flush=True)""")
+    assert (ran.stdout, ran.stderr, ran.returncode) == ("end\n", "", 0)

@@ -1,11 +1,15 @@
 """One client in 32 threads at once."""
 
 import concurrent.futures
+import pathlib
+import re
+import sys
 import threading
+import time
 
 import agmm
 import numpy as np
-from support import PATIENCE_S, SPEC, integers
+from support import LONG, PATIENCE_S, SPEC, integers, wait_until
 
 THREADS = 32
 ROUNDS = 8
@@ -90,3 +94,29 @@ def test_a_close_ends_the_calls_of_all_threads(daemon, client):
     closer.join(PATIENCE_S)
     assert {type(error) for error in errors} <= {agmm.Cancelled, agmm.FailedPrecondition}
     job.cancel()
+
+
+def test_a_thread_that_waits_does_not_wake_up(client):
+    client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")
+    client.put("B", np.ones((30, 40), np.float32), "[K, N_x]")
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+
+    def wait():
+        try:
+            job.wait()
+        except agmm.Cancelled:
+            pass
+
+    def sleeps():
+        status = pathlib.Path(f"/proc/self/task/{thread.native_id}/status").read_text()
+        return int(re.search(r"^voluntary_ctxt_switches:\s*(\d+)", status, re.MULTILINE)[1])
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    wait_until(lambda: sys._current_frames()[thread.ident].f_code.co_filename.endswith("/agmm/job.py"))
+    before = sleeps()
+    time.sleep(1)  # 50 of the main thread's looks at its signals
+    count = sleeps() - before
+    job.cancel()
+    thread.join(PATIENCE_S)
+    assert count < 10

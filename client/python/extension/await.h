@@ -23,19 +23,30 @@ inline constexpr auto kSlice = std::chrono::milliseconds(20);
 // Linux's main thread is Python's.
 inline bool OnMainThread() { return gettid() == getpid(); }
 
-// Waits, without the GIL, until `ready(kSlice)` returns true. Throws, with the GIL, if the handler
-// of a signal raises.
-template <typename Ready>
-void AwaitReady(Ready ready) {
-  const bool on_main_thread = OnMainThread();
-  while (true) {
+// After an interrupt: the longest wait for the end of what it cancels.
+inline constexpr Milliseconds kLongestCancel{2000};
+
+// Throws if the handler of a signal raises. Requires the GIL.
+inline void RaiseInterrupt() {
+  if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+}
+
+// Waits, without the GIL, until `future` is ready; in the main thread, no longer than `longest`.
+// Throws, with the GIL, if the handler of a signal raises.
+template <typename T>
+void AwaitReady(const std::future<T>& future,
+                std::chrono::nanoseconds longest = std::chrono::nanoseconds::max()) {
+  if (!OnMainThread()) {
+    const ReleasedGil released;
+    return future.wait();
+  }
+  const auto begin = std::chrono::steady_clock::now();
+  while (std::chrono::steady_clock::now() - begin < longest) {
     {
       const ReleasedGil released;
-      do {
-        if (ready(kSlice)) return;
-      } while (!on_main_thread);
+      if (future.wait_for(kSlice) == std::future_status::ready) return;
     }
-    if (PyErr_CheckSignals() != 0) throw nanobind::python_error();
+    RaiseInterrupt();
   }
 }
 
@@ -43,11 +54,8 @@ void AwaitReady(Ready ready) {
 // GIL.
 template <typename T, typename Interrupt>
 T Await(std::future<T> future, Interrupt interrupt) {
-  const auto ready = [&](auto slice) {
-    return future.wait_for(slice) == std::future_status::ready;
-  };
   try {
-    AwaitReady(ready);
+    AwaitReady(future);
   } catch (nanobind::python_error&) {
     interrupt(future);
     throw;
@@ -55,25 +63,37 @@ T Await(std::future<T> future, Interrupt interrupt) {
   return future.get();
 }
 
-// Runs `call`, which waits, without the GIL. In the main thread another thread runs it, so that
-// signals interrupt the wait, as in Await.
-template <typename Call, typename Interrupt>
-auto CallAndWait(Call call, Interrupt interrupt) -> decltype(call()) {
-  using Value = decltype(call());
-  if (!OnMainThread()) {
-    const ReleasedGil released;
-    return call();
-  }
+// Runs `work` on another thread. Errors, in the future: RESOURCE_EXHAUSTED.
+template <typename Work>
+auto OnThread(Work work) {
+  using Value = decltype(work());
   auto promise = std::make_shared<std::promise<Value>>();
   std::future<Value> future = promise->get_future();
-  RaiseUnlessOk(Detach([promise, call = std::move(call)] { promise->set_value(call()); }));
-  return Await(std::move(future), interrupt);
+  const Status started = Detach([promise, work = std::move(work)] { promise->set_value(work()); });
+  if (!started.ok()) promise->set_value(started);
+  return future;
 }
 
-// After an interrupt the call goes on, and its result is dropped: `call` owns all that it uses.
-template <typename Call>
-auto CallAndWait(Call call) -> decltype(call()) {
-  return CallAndWait(std::move(call), [](auto&) {});
+// Runs `work`, which waits, without the GIL. In the main thread another thread runs it, so that
+// signals interrupt the wait, as in Await.
+template <typename Work, typename Interrupt>
+auto CallAndWait(Work work, Interrupt interrupt) -> decltype(work()) {
+  if (!OnMainThread()) {
+    const ReleasedGil released;
+    return work();
+  }
+  return Await(OnThread(std::move(work)), interrupt);
+}
+
+// After an interrupt the work goes on, and its result is dropped: `work` owns all that it uses.
+template <typename Work>
+auto CallAndWait(Work work) -> decltype(work()) {
+  return CallAndWait(std::move(work), [](auto&) {});
+}
+
+// Cancels a job after an interrupt. A daemon that does not answer holds it up for kLongestCancel.
+inline void CancelInterrupted(const JobHandle& job) {
+  AwaitReady(OnThread([job] { return job.Cancel(kLongestCancel); }));
 }
 
 }  // namespace agmm::python

@@ -82,10 +82,18 @@ void Delete(const Connected& self, std::string name, int64_t timeout_ms) {
 
 JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
   const std::shared_ptr<Client> client = self.client();
-  return ValueOf([&] {
-    const ReleasedGil released;  // the caller gets its job even if a signal comes
+  // The caller gets its job even if a signal comes meanwhile.
+  const JobHandle job = ValueOf([&] {
+    const ReleasedGil released;
     return client->Submit(request, Milliseconds(timeout_ms));
   }());
+  try {
+    RaiseInterrupt();
+  } catch (nb::python_error&) {
+    CancelInterrupted(job);
+    throw;
+  }
+  return job;
 }
 
 nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
@@ -100,9 +108,11 @@ nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_
     return client->RunAsync(request, Milliseconds(timeout_ms), stop.get_token());
   }();
   return FieldsOf(ValueOf(Await(std::move(future), [&stop](auto& ended) {
-    stop.request_stop();
-    // Until the job is cancelled, or another signal.
-    AwaitReady([&](auto slice) { return ended.wait_for(slice) == std::future_status::ready; });
+    {
+      const ReleasedGil released;
+      stop.request_stop();
+    }
+    AwaitReady(ended, kLongestCancel);
   })));
 }
 
@@ -133,35 +143,43 @@ nb::list Jobs(const Connected& self, int limit, int64_t timeout_ms) {
 void BindClient(nb::module_& module) {
   nb::class_<Connected>(module, "Client", nb::is_weak_referenceable())
       .def_static("connect", &Connect, nb::arg("endpoint"), nb::arg("session"),
-                  nb::arg("call_timeout_ms"), nb::arg("transfer_timeout_ms"))
+                  nb::arg("call_timeout_ms"), nb::arg("transfer_timeout_ms"),
+                  nb::call_guard<Call>())
       .def("close", &Connected::Close)
       .def_prop_ro("closed", &Connected::closed)
-      .def("world", &World, nb::arg("timeout_ms"))
+      .def("world", &World, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("put", &Put, nb::arg("name"), nb::arg("spec"), nb::arg("pointer"), nb::arg("size_bytes"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
       .def("put_blocks", &PutBlocks, nb::arg("name"), nb::arg("spec"), nb::arg("block"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
       .def("get", &Get, nb::arg("name"), nb::arg("pointer"), nb::arg("size_bytes"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
       .def("get_blocks", &GetBlocks, nb::arg("name"), nb::arg("block"), nb::arg("progress").none(),
-           nb::arg("timeout_ms"), nb::arg("stop"))
+           nb::arg("timeout_ms"), nb::arg("stop"), nb::call_guard<Call>())
       .def("fill", &Fill, nb::arg("name"), nb::arg("spec"), nb::arg("kind"), nb::arg("seed"),
-           nb::arg("value"), nb::arg("timeout_ms"))
-      .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"))
-      .def("map", &Map, nb::arg("name"), nb::arg("writable"), nb::arg("timeout_ms"))
-      .def("tensors", &List, nb::arg("timeout_ms"))
-      .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"))
-      .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"))
-      .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"))
-      .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"))
+           nb::arg("value"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"),
+           nb::call_guard<Call>())
+      .def("map", &Map, nb::arg("name"), nb::arg("writable"), nb::arg("timeout_ms"),
+           nb::call_guard<Call>())
+      .def("tensors", &List, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"),
-           nb::arg("stop"))
+           nb::arg("stop"), nb::call_guard<Call>())
       .def("load", &Load, nb::arg("path"), nb::arg("rules"), nb::arg("strict"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
       .def("save", &Save, nb::arg("path"), nb::arg("names"), nb::arg("metadata"),
-           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"))
-      .def("find_job", &FindJob, nb::arg("id"), nb::arg("timeout_ms"))
-      .def("jobs", &Jobs, nb::arg("limit"), nb::arg("timeout_ms"));
+           nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
+      .def("find_job", &FindJob, nb::arg("id"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("jobs", &Jobs, nb::arg("limit"), nb::arg("timeout_ms"), nb::call_guard<Call>());
 }
 
 }  // namespace agmm::python

@@ -27,9 +27,7 @@ nb::tuple Wait(const JobHandle& self, int64_t timeout_ms) {
     const ReleasedGil released;
     return self.Done(Milliseconds(timeout_ms));
   }();
-  return FieldsOf(ValueOf(Await(std::move(future), [&](auto&) {
-    static_cast<void>(CallAndWait([self] { return self.Cancel(); }));
-  })));
+  return FieldsOf(ValueOf(Await(std::move(future), [&](auto&) { CancelInterrupted(self); })));
 }
 
 void Then(const JobHandle& self, nb::callable on_end, int64_t timeout_ms) {
@@ -78,13 +76,13 @@ void Cancel(const JobHandle& self, int64_t timeout_ms) {
 void BindJob(nb::module_& module) {
   nb::class_<JobHandle>(module, "Job")
       .def_prop_ro("id", &JobHandle::id)
-      .def("wait", &Wait, nb::arg("timeout_ms"))
-      .def("then", &Then, nb::arg("on_end"), nb::arg("timeout_ms"))
+      .def("wait", &Wait, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("then", &Then, nb::arg("on_end"), nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("watch", &Watch, nb::arg("on_event"), nb::arg("on_end"), nb::arg("after_event"),
-           nb::arg("timeout_ms"))
-      .def("info", &Info, nb::arg("timeout_ms"))
-      .def("trace", &Trace, nb::arg("timeout_ms"))
-      .def("cancel", &Cancel, nb::arg("timeout_ms"));
+           nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("info", &Info, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("trace", &Trace, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("cancel", &Cancel, nb::arg("timeout_ms"), nb::call_guard<Call>());
 }
 
 }  // namespace agmm::python
