@@ -107,8 +107,9 @@ void End() {
 
 Call::Call() {
   if (ended) {
-    // Else it would gather the frames of all calls.
+    // Else it would gather the frames of all calls, and what they were handling.
     PyException_SetTraceback(late_error, Py_None);
+    PyException_SetContext(late_error, nullptr);
     PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(late_error)), late_error);
     throw nb::python_error();
   }
