@@ -58,17 +58,17 @@ def stopped(local):
         os.kill(daemon, signal.SIGCONT)
 
 
-def outputs_of(process):
+def outputs_of(process, patience_s=PATIENCE_S):
     try:
-        return process.communicate(timeout=PATIENCE_S)
+        return process.communicate(timeout=patience_s)
     except subprocess.TimeoutExpired:
         process.send_signal(signal.SIGABRT)  # faulthandler tells where it hangs
         raise AssertionError(process.communicate()[1]) from None
 
 
-def end_of(process):
+def end_of(process, patience_s=PATIENCE_S):
     """Waits for the end of a script that an interrupt ended."""
-    out, error = outputs_of(process)
+    out, error = outputs_of(process, patience_s)
     assert process.returncode == -signal.SIGINT and error.rstrip().endswith("KeyboardInterrupt"), error
     return out
 
@@ -194,6 +194,8 @@ def test_a_handler_that_returns_does_not_end_the_call(client, operands, daemon):
     assert (out, process.returncode) == ("True\n", 0), error
 
 
+BROKEN_AFTER_S = 25  # of silence, a connection counts as broken, which ends all waits
+
 # A thread sends SIGINT when the job runs and the test says so.
 INTERRUPT_WHEN_TOLD = """
 def interrupt():
@@ -221,7 +223,7 @@ def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
         with stopped(local):
             process.stdin.write("\n")
             process.stdin.flush()
-            end_of(process)
+            end_of(process, BROKEN_AFTER_S - 5)
 
 
 def test_an_interrupt_of_a_submit_leaves_no_job():

@@ -42,7 +42,7 @@ class TakenGil {
   TakenGil();
   TakenGil(const TakenGil&) = delete;
 
-  bool is_valid() const { return acquired_.has_value(); }
+  bool is_valid() const { return acquired_.has_value() && acquired_->is_valid(); }
 
  private:
   std::optional<nanobind::gil_scoped_acquire> acquired_;
