@@ -1,10 +1,14 @@
 """A daemon for the tests of the package's core."""
 
 import os
+import signal
 
 import agmm
 import pytest
 from support import wait_until
+
+# A script that runs the tests in the background may ignore it, and so would the programs that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
