@@ -16,7 +16,6 @@ import concurrent.futures
 import contextlib
 import os
 import threading
-import weakref
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -101,7 +100,7 @@ class AsyncClient:
     def __init__(self, client: blocking.Client) -> None:
         self._client = client
         self._lock = threading.Lock()
-        self._turns_of_loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Turns] = weakref.WeakKeyDictionary()
+        self._turns_of_loops: dict[asyncio.AbstractEventLoop, _Turns] = {}
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -223,10 +222,11 @@ class AsyncClient:
     def _turns(self) -> _Turns:
         loop = asyncio.get_running_loop()
         with self._lock:
-            turns = self._turns_of_loops.get(loop)
-            if turns is None:
-                turns = self._turns_of_loops[loop] = _Turns()
-            return turns
+            if loop not in self._turns_of_loops:
+                for closed in [each for each in self._turns_of_loops if each.is_closed()]:
+                    del self._turns_of_loops[closed]
+                self._turns_of_loops[loop] = _Turns()
+            return self._turns_of_loops[loop]
 
     def _tensor(self, tensor: Tensor) -> AsyncTensor:
         return AsyncTensor(self, tensor)
