@@ -25,10 +25,16 @@ Watch& TheWatch() {
   return *watch;
 }
 
+// A signal that the process was started to ignore stays ignored: nohup ignores SIGHUP, and scripts
+// ignore SIGINT in programs that they start in the background.
 sigset_t Signals() {
   sigset_t signals;
   sigemptyset(&signals);
-  for (int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&signals, signal);
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction action = {};
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&signals, signal);
+  }
   return signals;
 }
 

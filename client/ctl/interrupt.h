@@ -1,5 +1,6 @@
 // Ctrl-C, SIGTERM and SIGHUP: while an Interrupt exists, the first signal interrupts the calls of
 // its connection, and the second ends the process. At other times a signal ends the process.
+// Signals that are ignored when the program starts stay ignored.
 #pragma once
 
 #include "client/connect/connection.h"

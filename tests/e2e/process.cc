@@ -57,6 +57,8 @@ Process::Process(const std::vector<std::string>& argv, std::string log,
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);
+    // A script or nohup that runs the tests may ignore them.
+    for (int each : {SIGINT, SIGTERM, SIGHUP}) signal(each, SIG_DFL);
     const int null = open("/dev/null", O_RDONLY);
     dup2(null, STDIN_FILENO);
     dup2(out, STDOUT_FILENO);
@@ -108,6 +110,15 @@ std::optional<int> Process::Wait(absl::Duration limit) {
     }
   }
   return code_;
+}
+
+bool Process::HasSignal(const std::string& set, int signal) const {
+  std::ifstream file(absl::StrCat("/proc/", pid_, "/status"));
+  std::string word, mask;
+  while (file >> word)
+    if (word == set + ":" && file >> mask)
+      return (std::stoull(mask, nullptr, 16) >> (signal - 1) & 1) != 0;
+  return true;
 }
 
 std::string Process::out() const { return ReadFile(log_ + ".out"); }

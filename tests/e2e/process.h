@@ -31,6 +31,9 @@ class Process {
   std::optional<int> Wait(absl::Duration limit);
   bool Running() { return !Wait(absl::ZeroDuration()).has_value(); }
   pid_t pid() const { return pid_; }
+  // Returns true if a set of /proc/PID/status, such as "SigIgn", has the signal; also if it cannot
+  // be read, because the process has ended.
+  bool HasSignal(const std::string& set, int signal) const;
 
   std::string out() const;
   std::string err() const;

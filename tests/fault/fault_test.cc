@@ -308,17 +308,6 @@ TEST_F(Fault, DaemonsStopCleanlyWhileClientsWaitForATensor) {
   }
 }
 
-// A set of signals in /proc/PID/status: "ShdPnd:" for pending ones, "SigCgt:" for ones with a
-// handler. All signals, if there is no such line.
-uint64_t SignalsOf(const Process& process, const std::string& set) {
-  std::ifstream file(absl::StrCat("/proc/", process.pid(), "/status"));
-  std::string word, mask;
-  while (file >> word)
-    if (word == set && file >> mask) return std::stoull(mask, nullptr, 16);
-  return ~uint64_t{0};
-}
-bool Has(uint64_t signals, int signal) { return (signals >> (signal - 1) & 1) != 0; }
-
 class FaultAlone : public Fault {
  protected:
   FaultAlone() : Fault(1) {}
@@ -331,7 +320,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
   world_.daemon(0).Stop();
   client->Signal(SIGINT);
   // A second signal of the same kind is lost while the first is pending.
-  EXPECT_TRUE(Eventually([&] { return !Has(SignalsOf(*client, "ShdPnd:"), SIGINT); }));
+  EXPECT_TRUE(Eventually([&] { return !client->HasSignal("ShdPnd", SIGINT); }));
   EXPECT_TRUE(client->Running()) << client->err();
   client->Signal(SIGINT);
   EXPECT_EQ(client->Wait(kPatience), 130);
@@ -347,7 +336,7 @@ TEST_F(FaultAlone, ASecondCtrlCEndsAgmmctlAtOnce) {
 TEST_F(FaultAlone, AHangUpStopsTheDaemonCleanly) {
   if (!kSanitized) {
     for (int signal : {SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGHUP})
-      EXPECT_FALSE(Has(SignalsOf(world_.daemon(0), "SigCgt:"), signal)) << signal;
+      EXPECT_FALSE(world_.daemon(0).HasSignal("SigCgt", signal)) << signal;
   }
   world_.daemon(0).Signal(SIGHUP);
   EXPECT_EQ(world_.daemon(0).Wait(kPatience), 0);

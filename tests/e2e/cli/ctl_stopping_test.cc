@@ -127,6 +127,24 @@ TEST_F(CtlStopping, CtrlCOfARewriteSaysThatTheContentsMayBeLost) {
   EXPECT_EQ(daemon_.aborts, 1);
 }
 
+// nohup ignores SIGHUP.
+TEST_F(CtlStopping, ASignalThatIsIgnoredAtTheStartStaysIgnored) {
+  WriteNpy(folder_ / "X.npy", SmallIntegers(8, 8, 1));
+  Process put({"/bin/sh", "-c", "trap '' HUP; exec \"$0\" \"$@\"", Program("agmmctl"), "--endpoint",
+               daemon_.endpoint(), "tensor", "put", "#7", folder_ / "X.npy"},
+              folder_ / "put");
+  ASSERT_TRUE(Eventually([&] { return daemon_.uploading.load(); })) << put.err();
+  EXPECT_TRUE(put.HasSignal("SigIgn", SIGHUP));
+  EXPECT_FALSE(put.HasSignal("SigBlk", SIGHUP)) << "a blocked signal is taken, even if ignored";
+  put.Signal(SIGHUP);
+  EXPECT_TRUE(put.Running()) << put.err();
+  // The first signal that is taken interrupts; a second would end the process without the text.
+  put.Signal(SIGTERM);
+  EXPECT_EQ(put.Wait(kPatience), 130);
+  EXPECT_THAT(put.err(), HasSubstr("#7 is freed if it was new"));
+  EXPECT_EQ(daemon_.aborts, 1);
+}
+
 TEST_F(CtlStopping, AnotherServerIsNamedInOneLine) {
   // This daemon does not have a ClusterService.
   Process process({Program("agmmctl"), "--endpoint", daemon_.endpoint(), "status"},
