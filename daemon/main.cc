@@ -146,24 +146,16 @@ class Stop {
   std::thread thread_;
 };
 
-// Removes the socket's files, and its folder if it holds no other files.
-void RemoveSocketFolder(const std::string& socket) {
-  if (socket.empty()) return;
-  for (const char* suffix : {"", ".files", ".lock"}) unlink((socket + suffix).c_str());
-  rmdir(socket.substr(0, socket.rfind('/')).c_str());
-}
-
 // Stops the daemon when stdin ends. The kernel closes a pipe's other end even if the program there
-// was killed. Runs after the start, which would make the removed files again.
-void StopAtEndOfStdin(const std::string& socket) {
-  std::thread([socket] {
+// was killed.
+void StopAtEndOfStdin() {
+  std::thread([] {
     char ignored[256];
     ssize_t count = 0;
     do {
       count = read(STDIN_FILENO, ignored, sizeof(ignored));
     } while (count > 0 || (count < 0 && errno == EINTR));
     spdlog::info("stdin has ended");
-    RemoveSocketFolder(socket);
     kill(getpid(), SIGTERM);
   }).detach();
 }
@@ -314,6 +306,12 @@ void EndWithReason() {
 // page.
 constexpr int kKeptBytes = 16 << 20;
 
+// Returns the socket's folder if it does not exist, so that the daemon will make it; else "".
+std::string MissingFolder(const Config& config) {
+  const std::string folder = config.socket.substr(0, config.socket.rfind('/'));
+  return access(folder.c_str(), F_OK) != 0 && errno == ENOENT ? folder : "";
+}
+
 int Run(const Config& config, bool until_stdin_ends, Stop* stop) {
   mallopt(M_MMAP_THRESHOLD, kKeptBytes);
   mallopt(M_TRIM_THRESHOLD, kKeptBytes);
@@ -338,6 +336,10 @@ int Run(const Config& config, bool until_stdin_ends, Stop* stop) {
       config.named_by.empty() ? "" : absl::StrFormat(" (named by %s)", config.named_by);
   spdlog::info("agmmd {}, pid {}, node {}{} of cluster {}, config hash {}", config.version,
                getpid(), config.node().name, named, config.cluster, config.hash);
+  // Before `daemon`, so that the folder is empty when it is removed.
+  const absl::Cleanup remove_folder = [folder = until_stdin_ends ? MissingFolder(config) : ""] {
+    if (!folder.empty()) rmdir(folder.c_str());
+  };
   absl::StatusOr<std::unique_ptr<Daemon>> daemon =
       Daemon::Start(config, [stop](const absl::Status& why) { stop->Refuse(why); });
   if (!daemon.ok()) {
@@ -348,7 +350,7 @@ int Run(const Config& config, bool until_stdin_ends, Stop* stop) {
   // Called before the daemon reports that it is ready: from then on, a signal stops it in good
   // order.
   stop->SetStarted();
-  if (until_stdin_ends) StopAtEndOfStdin(config.socket);
+  if (until_stdin_ends) StopAtEndOfStdin();
   // Ready means that it answers calls, not that the world is complete: that depends on other hosts,
   // which may start later, and a start that waits for them would run into systemd's limit.
   Notify("READY=1",
@@ -399,8 +401,8 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", flags.log_level,
                  "debug, info, warn or error; overrides the configuration");
   app.add_flag("--until-stdin-ends", flags.until_stdin_ends,
-               "stop when stdin ends, such as a pipe from a program that has ended; remove the\n"
-               "socket's folder if it then is empty");
+               "stop when stdin ends, such as a pipe from a program that has ended; at the end,\n"
+               "remove the socket's folder if this daemon made it and it is empty");
   app.set_version_flag("--version", absl::StrCat("agmmd ", Version()));
   app.footer(
       "Exit codes: 0 stopped by a signal, 2 flags or configuration, 3 address in use,\n"

@@ -82,7 +82,7 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
   std::unique_ptr<SocketLock> lock(new SocketLock(fd));
   // It is truncated below, so it must not be another file by a second name.
   struct stat lock_info;
-  if (fstat(fd, &lock_info) != 0 || !S_ISREG(lock_info.st_mode) || lock_info.st_nlink != 1)
+  if (fstat(fd, &lock_info) != 0 || !S_ISREG(lock_info.st_mode) || lock_info.st_nlink > 1)
     return NotALock(lock_path);
   if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
     char pid[32] = {};
@@ -90,6 +90,8 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
     return absl::AlreadyExistsError(absl::StrFormat(
         "socket %s is in use by pid %s; stop that daemon or give another --socket", path, pid));
   }
+  // Another process may have removed the file after this one opened it.
+  if (fstat(fd, &lock_info) != 0 || lock_info.st_nlink == 0) return TakeNow(path);
   if (Answers(path)) {
     return absl::AlreadyExistsError(
         absl::StrFormat("socket %s is in use by another program; give another --socket", path));
@@ -106,10 +108,15 @@ absl::StatusOr<std::unique_ptr<SocketLock>> SocketLock::TakeNow(const std::strin
   if (ftruncate(fd, 0) != 0 ||
       pwrite(fd, pid.data(), pid.size(), 0) != static_cast<ssize_t>(pid.size()))
     return Errno(absl::StrCat("the lock ", lock_path, " cannot be written"));
+  lock->path_ = lock_path;
   return lock;
 }
 
-SocketLock::~SocketLock() { close(fd_); }
+// Removes the file before it releases the lock: afterwards it may be another process's.
+SocketLock::~SocketLock() {
+  if (!path_.empty()) unlink(path_.c_str());
+  close(fd_);
+}
 
 namespace {
 

@@ -15,8 +15,8 @@ namespace agmm {
 // Makes the folder of the socket's path (mode 0700) if it is missing, but not that folder's parent.
 absl::Status MakeSocketFolder(const std::string& socket);
 
-// A unix socket's path, reserved for one process by a lock file next to it. The kernel releases it
-// with the process.
+// A unix socket's path, reserved for one process by a lock file next to it. The destructor removes
+// the file; if the process is killed, the kernel releases the lock.
 class SocketLock {
  public:
   // Makes a missing folder and removes the socket of a dead process. Waits up to `patience` for a
@@ -32,6 +32,7 @@ class SocketLock {
   static absl::StatusOr<std::unique_ptr<SocketLock>> TakeNow(const std::string& path);
   explicit SocketLock(int fd) : fd_(fd) {}
   const int fd_;
+  std::string path_;  // of the lock file; empty until it is locked
 };
 
 // Returns sockets that listen at all addresses of host:port; the caller closes them. `*port`

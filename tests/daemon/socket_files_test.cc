@@ -8,12 +8,14 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
@@ -70,6 +72,35 @@ TEST_F(SocketFiles, ALockThatIsAPipeOrAFolderIsRefusedAtOnce) {
   EXPECT_TRUE(std::filesystem::is_directory(lock));
   std::filesystem::remove(lock);
   EXPECT_TRUE(Take().ok());
+}
+
+TEST_F(SocketFiles, AReleasedLockLeavesNoFileAndCanBeTakenAgain) {
+  for (int round = 0; round < 2; ++round) {
+    auto lock = SocketLock::Take(socket_, absl::ZeroDuration(), [](const absl::Status&) {});
+    ASSERT_TRUE(lock.ok()) << lock.status();
+    EXPECT_TRUE(absl::IsAlreadyExists(Take()));
+    EXPECT_TRUE(std::filesystem::exists(socket_ + ".lock")) << "removed by a process without it";
+    lock->reset();
+    EXPECT_FALSE(std::filesystem::exists(socket_ + ".lock"));
+  }
+}
+
+// Each thread finds the file removed after it has opened it, sooner or later.
+TEST_F(SocketFiles, ThreadsNeverHoldOneLockTogether) {
+  std::atomic<int> holders = 0;
+  std::vector<std::thread> threads;
+  for (int thread = 0; thread < 4; ++thread) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        const auto lock =
+            SocketLock::Take(socket_, absl::ZeroDuration(), [](const absl::Status&) {});
+        if (!lock.ok()) continue;
+        EXPECT_EQ(++holders, 1);
+        --holders;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(SocketFiles, AHolderThatDoesNotAcceptDelaysNoStart) {
