@@ -97,7 +97,7 @@ bool Caller::SessionLost() {
 void Caller::Interrupt() {
   std::lock_guard lock(mutex_);
   interrupted_ = true;
-  for (grpc::ClientContext* context : active_) context->TryCancel();
+  for (OpenCall* context : active_) context->Cancel();
   interruption_.notify_all();
 }
 
@@ -138,18 +138,23 @@ std::optional<absl::Duration> Caller::Retry::Next(const Call& call) {
 
 Caller::Call::Call(Caller* caller, Deadline deadline, const std::string& sequencer,
                    bool interruptible, std::stop_token stop)
-    : caller_(caller), stop_(std::move(stop)) {
-  if (!sequencer.empty()) context_.AddMetadata(kSequencerKey, sequencer);
-  context_.set_deadline(ToGrpc(deadline));
+    : caller_(caller), shared_(std::make_shared<OpenCall>(deadline)), stop_(std::move(stop)) {
+  if (!sequencer.empty()) context()->AddMetadata(kSequencerKey, sequencer);
   if (!interruptible) return;
   std::lock_guard lock(caller_->mutex_);
-  caller_->active_.insert(&context_);
-  if (caller_->interrupted_) context_.TryCancel();
+  caller_->active_.insert(shared_.get());
+  if (caller_->interrupted_) shared_->Cancel();
 }
 
 Caller::Call::~Call() {
   std::lock_guard lock(caller_->mutex_);
-  caller_->active_.erase(&context_);
+  caller_->active_.erase(shared_.get());
+}
+
+std::function<void(grpc::Status)> Caller::Call::OnEnd(std::shared_ptr<void> messages) {
+  return [shared = shared_, messages = std::move(messages)](const grpc::Status& status) {
+    shared->End(status);
+  };
 }
 
 absl::Status Caller::Call::Convert(const grpc::Status& status) {
@@ -170,16 +175,16 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   const grpc::StatusCode code = status.error_code();
   if (!answered_before && IsForeign(status)) {
     return absl::UnavailableError(
-        absl::StrFormat("something that is not agmmd answers at %s; give the endpoint of a daemon "
-                        "with %s: host:port or unix:/path",
+        absl::StrFormat("something that is not agmmd answers at %s; give the endpoint of a "
+                        "daemon%s: host:port or unix:/path",
                         endpoint, wording.endpoint));
   }
   if (code == grpc::StatusCode::CANCELLED && caller_->interrupted_)
     return absl::CancelledError("cancelled");
   if (code == grpc::StatusCode::CANCELLED && stop_.stop_requested()) return StoppedError();
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(absl::StrFormat(
-        "the daemon at %s did not answer in time; see its log, and %s", endpoint, wording.status));
+    return absl::DeadlineExceededError(
+        absl::StrFormat("the daemon at %s did not answer in time; see its log", endpoint));
   }
   if (code == grpc::StatusCode::UNIMPLEMENTED) {
     return absl::UnimplementedError(absl::StrFormat(
@@ -196,7 +201,7 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
         absl::StrCat("the daemon at ", endpoint, " was lost during the call; ",
                      caller_->session_ != SessionState::kNone
                          ? "this client's jobs and tensors ended there"
-                         : absl::StrFormat("see its log, or ask another daemon of its world (%s)",
+                         : absl::StrFormat("see its log, or ask another daemon of its world%s",
                                            wording.endpoint)));
   }
   if (!socket.empty() && access(socket.c_str(), W_OK) != 0 && errno == EACCES) {
@@ -218,7 +223,7 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   });
   doubtful_ = socket.empty() && !answered;
   return absl::UnavailableError(absl::StrFormat(
-      "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one with %s: "
+      "no daemon answers at %s; start one with `agmmd`, or give the endpoint of one%s: "
       "host:port or unix:/path",
       endpoint, wording.endpoint));
 }

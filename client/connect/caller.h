@@ -4,6 +4,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <condition_variable>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -15,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "client/connect/endpoint.h"
+#include "client/connect/open_call.h"
 #include "kernels/base/clock.h"
 #include "kernels/base/deadline.h"
 
@@ -65,7 +67,14 @@ class Caller {
     Call(const Call&) = delete;
     Call& operator=(const Call&) = delete;
 
-    grpc::ClientContext* context() { return &context_; }
+    grpc::ClientContext* context() { return shared_->grpc(); }
+    // Returns the callback of a unary call. It keeps `messages`, which gRPC uses until it runs.
+    std::function<void(grpc::Status)> OnEnd(std::shared_ptr<void> messages);
+    // Waits for that callback, until `limit`. Once the call is cancelled or late, the wait ends
+    // even if gRPC still uses the messages: then `ended` is false.
+    grpc::Status Await(Deadline limit = Deadline::Infinite()) { return shared_->Await(limit); }
+    bool ended() { return shared_->ended(); }
+    void Cancel() { shared_->Cancel(); }
     // Returns the daemon's own error if it sent one, else what happened to the connection.
     absl::Status Convert(const grpc::Status& status);
     // True if the converted status says that the connection to a daemon broke.
@@ -77,16 +86,16 @@ class Caller {
     friend class Caller;
     absl::Status NoAnswer(const grpc::Status& status, bool answered_before);
 
-    struct Cancel {
-      grpc::ClientContext* context;
-      void operator()() const { context->TryCancel(); }
+    struct Stop {
+      OpenCall* context;
+      void operator()() const { context->Cancel(); }
     };
 
     Caller* const caller_;
     const int64_t start_ns_ = MonotonicNanos();
-    grpc::ClientContext context_;
+    const std::shared_ptr<OpenCall> shared_;
     const std::stop_token stop_;
-    const std::stop_callback<Cancel> on_stop_{stop_, Cancel{&context_}};
+    const std::stop_callback<Stop> on_stop_{stop_, Stop{shared_.get()}};
     bool lost_ = false, busy_ = false;
     bool doubtful_ = false;  // "no daemon answers" may be wrong: see kDoubt
   };
@@ -149,7 +158,7 @@ class Caller {
   bool answered_ = false;  // a daemon has answered here
   std::string sequencer_;
   SessionState session_ = SessionState::kNone;
-  std::set<grpc::ClientContext*> active_;
+  std::set<OpenCall*> active_;
 };
 
 }  // namespace agmm

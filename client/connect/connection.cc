@@ -14,10 +14,12 @@
 namespace agmm {
 namespace {
 
-using Cluster = v1::ClusterService::Stub;
-using Tensors = v1::TensorService::Stub;
-using Contents = v1::ContentService::Stub;
-using Jobs = v1::JobService::Stub;
+using Cluster = class v1::ClusterService::Stub::async;
+using Tensors = class v1::TensorService::Stub::async;
+using Contents = class v1::ContentService::Stub::async;
+using Jobs = class v1::JobService::Stub::async;
+using Machine = class v1::MachineService::Stub::async;
+using Tuning = class v1::TuningService::Stub::async;
 
 // Returns the sequencer's incarnation if the response names it, else "".
 template <typename Response>
@@ -30,6 +32,9 @@ std::string SequencerIn(const Response& response) {
   }
   return "";
 }
+
+// Time for which a call that is left in progress may still reach a daemon that was stopped.
+constexpr absl::Duration kLeft = absl::Minutes(1);
 
 absl::Status CheckText(const char* field, const std::string& text) {
   const auto at = NoUtf8From(text);
@@ -65,9 +70,8 @@ class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
     Close();
     if (!answered) {
       return absl::DeadlineExceededError(
-          absl::StrFormat("the daemon at %s opened no session within %s; see its log, and %s",
-                          caller_->endpoint().text, absl::FormatDuration(timeout),
-                          caller_->endpoint().wording.status));
+          absl::StrFormat("the daemon at %s opened no session within %s; see its log",
+                          caller_->endpoint().text, absl::FormatDuration(timeout)));
     }
     const absl::Status status = call_.Convert(end_);
     if (!status.ok()) return status;
@@ -130,17 +134,23 @@ template <typename Stub, typename Service, typename Request, typename Response>
 absl::StatusOr<Response> Connection::Run(const Options& options, const std::unique_ptr<Stub>& stub,
                                          Method<Service, Request, Response> method,
                                          const Request& request) {
-  Retry retry(this, options.deadline, options.sequencer);
+  struct Messages {
+    Request request;
+    Response response;
+  };
+  Retry retry(this, std::min(options.deadline, options.wait), options.sequencer);
   while (true) {
     Call call(this, options.deadline, retry.sequencer(), options.interruptible, options.stop);
-    Response response;
-    const absl::Status status =
-        call.Convert((stub.get()->*method)(call.context(), request, &response));
+    const auto messages = std::make_shared<Messages>(Messages{request, {}});
+    (stub->async()->*method)(call.context(), &messages->request, &messages->response,
+                             call.OnEnd(messages));
+    const absl::Status status = call.Convert(call.Await(options.wait));
     if (status.ok()) {
+      Response& response = messages->response;
       Learn(SequencerIn(response));
-      return response;
+      return std::move(response);
     }
-    if (options.not_found_is_ok && retry.count() > 0 && absl::IsNotFound(status)) return response;
+    if (options.not_found_is_ok && retry.count() > 0 && absl::IsNotFound(status)) return Response();
     if (!options.safe) return status;
     const std::optional<absl::Duration> delay = retry.Next(call);
     if (!delay.has_value() || !WaitToRetry(*delay, options.interruptible, options.stop))
@@ -155,24 +165,24 @@ absl::StatusOr<v1::GetStatusResponse> Connection::GetStatus(absl::Duration timeo
 }
 
 absl::StatusOr<v1::MachineStatus> Connection::GetMachine(absl::Duration timeout) {
-  return Run({.deadline = Deadline::After(timeout)}, machine_,
-             &v1::MachineService::Stub::GetMachine, v1::GetMachineRequest());
+  return Run({.deadline = Deadline::After(timeout)}, machine_, &Machine::GetMachine,
+             v1::GetMachineRequest());
 }
 
 absl::StatusOr<v1::MachineStatus> Connection::MeasureMachine(absl::Duration timeout) {
-  return Run({.deadline = Deadline::After(timeout)}, machine_,
-             &v1::MachineService::Stub::MeasureMachine, v1::MeasureMachineRequest());
+  return Run({.deadline = Deadline::After(timeout)}, machine_, &Machine::MeasureMachine,
+             v1::MeasureMachineRequest());
 }
 
 absl::StatusOr<v1::TuningStatus> Connection::GetTuning(absl::Duration timeout) {
-  return Run({.deadline = Deadline::After(timeout)}, tuning_, &v1::TuningService::Stub::GetTuning,
+  return Run({.deadline = Deadline::After(timeout)}, tuning_, &Tuning::GetTuning,
              v1::GetTuningRequest());
 }
 
 absl::StatusOr<v1::TuningStatus> Connection::StoreTuning(const v1::StoreTuningRequest& request,
                                                          absl::Duration timeout) {
   return Run({.deadline = Deadline::After(timeout), .interruptible = false}, tuning_,
-             &v1::TuningService::Stub::StoreTuning, request);
+             &Tuning::StoreTuning, request);
 }
 
 absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
@@ -233,8 +243,10 @@ absl::Status Connection::DeleteTensor(const Id& tensor, absl::Duration timeout) 
 absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duration timeout) {
   v1::AbortUploadRequest request;
   request.set_upload_id(upload_id);
-  return Run({.deadline = Deadline::After(timeout), .interruptible = false}, contents_,
-             &Contents::AbortUpload, request)
+  return Run({.deadline = Deadline::After(timeout + kLeft),
+              .interruptible = false,
+              .wait = Deadline::After(timeout)},
+             contents_, &Contents::AbortUpload, request)
       .status();
 }
 
@@ -242,7 +254,12 @@ absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& reques
                                               absl::Duration timeout,
                                               const std::string& sequencer) {
   AGMM_RETURN_IF_ERROR(CheckReadable(request));
-  Options options{.deadline = Deadline::After(timeout), .safe = !request.request_id().empty()};
+  return SubmitJob(request, {.deadline = Deadline::After(timeout)}, sequencer);
+}
+
+absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request, Options options,
+                                              const std::string& sequencer) {
+  options.safe = !request.request_id().empty();
   // Names mean the same to every sequencer, but ids do not.
   const bool by_id = absl::c_any_of(request.tensors(),
                                     [](const v1::TensorRef& ref) { return ref.has_tensor_id(); }) ||
@@ -251,6 +268,17 @@ absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& reques
                      });
   if (by_id) options.sequencer = sequencer;
   return Run(options, jobs_, &Jobs::SubmitJob, request);
+}
+
+absl::Status Connection::CancelRequest(const v1::SubmitJobRequest& request, absl::Duration timeout,
+                                       const std::string& sequencer, const std::stop_token& stop) {
+  Options options{.deadline = Deadline::After(timeout), .interruptible = false, .stop = stop};
+  // Finds the job by its request id, or submits it before the other call does.
+  AGMM_ASSIGN_OR_RETURN(const v1::Job job, SubmitJob(request, options, sequencer));
+  options.sequencer = job.sequencer();
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(job.job_id());
+  return Run(options, jobs_, &Jobs::CancelJob, cancel).status();
 }
 
 absl::StatusOr<v1::Job> Connection::GetJob(const Id& job, absl::Duration timeout) {

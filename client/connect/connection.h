@@ -7,6 +7,7 @@
 // connection. A call that the daemon itself refused is never repeated here.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
@@ -69,7 +70,8 @@ class Connection : public Caller {
   // Errors: NOT_FOUND, except where an earlier attempt of this call may have deleted it.
   absl::Status DeleteTensor(const Id& tensor, absl::Duration timeout = kShortCall);
 
-  // Sent even after an Interrupt.
+  // Sent even after an Interrupt. After `timeout`, the call is left in progress, so that a daemon
+  // that was stopped may still receive it.
   absl::Status AbortUpload(const std::string& upload_id, absl::Duration timeout = kShortCall);
 
   // Repeated if the request has a request id, which makes it one job of one sequencer. If that
@@ -90,6 +92,10 @@ class Connection : public Caller {
   absl::StatusOr<v1::Job> WaitJob(const Id& job, Deadline deadline);
   // Sent even after an Interrupt.
   absl::StatusOr<v1::Job> CancelJob(const Id& job, absl::Duration timeout = kShortCall);
+  // Cancels the job of `request`, whether or not the daemon has received it. Sent even after an
+  // Interrupt. `sequencer` as in SubmitJob.
+  absl::Status CancelRequest(const v1::SubmitJobRequest& request, absl::Duration timeout,
+                             const std::string& sequencer, const std::stop_token& stop);
   // Returns the job `number` of an earlier run of node 0's daemon, whose sequencer begins with
   // `run`. Errors: NOT_FOUND.
   absl::StatusOr<v1::Job> GetEarlierJob(uint64_t number, const std::string& run,
@@ -119,9 +125,15 @@ class Connection : public Caller {
     bool not_found_is_ok = false;                         // after the first attempt
     std::optional<std::string> sequencer = std::nullopt;  // for a call about an id
     std::stop_token stop = {};
+    // Ends the wait. If it is before `deadline`, the call is then left in progress.
+    Deadline wait = Deadline::Infinite();
   };
+  absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request, Options options,
+                                    const std::string& sequencer);
+  // A method of a stub's `async`.
   template <typename Service, typename Request, typename Response>
-  using Method = grpc::Status (Service::*)(grpc::ClientContext*, const Request&, Response*);
+  using Method = void (Service::*)(grpc::ClientContext*, const Request*, Response*,
+                                   std::function<void(grpc::Status)>);
   // Calls `method`, as often as `options` allow.
   template <typename Stub, typename Service, typename Request, typename Response>
   absl::StatusOr<Response> Run(const Options& options, const std::unique_ptr<Stub>& stub,

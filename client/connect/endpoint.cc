@@ -50,7 +50,7 @@ absl::StatusOr<Endpoint> ResolveEndpoint(absl::string_view given, const Wording&
     if (directory == nullptr || *directory == '\0') {
       return absl::InvalidArgumentError(
           absl::StrFormat("XDG_RUNTIME_DIR is not set, so no default socket is known; give the "
-                          "endpoint of a daemon with %s: host:port or unix:/path",
+                          "endpoint of a daemon%s: host:port or unix:/path",
                           wording.endpoint));
     }
     text = absl::StrCat(directory, "/agmm/agmmd.sock");

@@ -8,10 +8,9 @@
 
 namespace agmm {
 
-// The names that errors use for settings and commands. By default, those of the C++ library.
+// The words of one program in errors. The defaults are true of all languages of the library.
 struct Wording {
-  std::string endpoint = "ClientOptions::endpoint";
-  std::string status = "Client::World";
+  std::string endpoint;  // follows advice to give an endpoint: " with --endpoint"
 };
 
 struct Endpoint {

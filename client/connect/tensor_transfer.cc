@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <array>
-#include <condition_variable>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -62,23 +60,24 @@ class Uploader {
   }
 
  private:
-  // One message of the upload. The calls are used in turn.
-  struct UploadCall {
+  struct Messages {
     v1::UploadRequest request;
     v1::UploadResponse response;
+  };
+  // One message of the upload. The calls are used in turn.
+  struct UploadCall {
+    std::shared_ptr<Messages> messages = std::make_shared<Messages>();
     std::optional<Connection::Call> call;  // from Start to Await
-    bool done = false;                     // with mutex_, as `status`
-    grpc::Status status;
   };
 
   // Asks where to continue after a break, because bytes in flight may have arrived.
   absl::Status AskPosition() {
     UploadCall& upload = calls_[0];
-    upload.request.clear_chunk();
-    upload.request.clear_commit();
+    upload.messages->request.clear_chunk();
+    upload.messages->request.clear_commit();
     Start(&upload);
     AGMM_RETURN_IF_ERROR(Await(&upload));
-    position_ = upload.response.committed_bytes();
+    position_ = upload.messages->response.committed_bytes();
     return absl::OkStatus();
   }
 
@@ -91,14 +90,14 @@ class Uploader {
       status = Await(&upload);
       if (status.ok()) status = Fill(&upload);
       if (!status.ok()) break;
-      committed = upload.request.has_commit();
+      committed = upload.messages->request.has_commit();
       Start(&upload);
       // The first message waits until the tensor is free, and the others wait for the first.
       if (!std::exchange(opened, true)) status = Await(&upload);
       for (size_t i = 1; committed && status.ok() && i <= kInFlight; ++i)
         status = Await(&calls_[(next + i) % kInFlight]);
     }
-    for (UploadCall& upload : calls_) Drop(&upload);
+    DropAll();
     if (!status.ok() || tensor_.has_value()) return status;
     return absl::InternalError("the daemon answered a commit without the tensor");
   }
@@ -106,11 +105,12 @@ class Uploader {
   // Fills in the message that begins at position_.
   absl::Status Fill(UploadCall* upload) {
     const int64_t size = std::min(kPieceBytes, total_bytes_ - position_);
-    upload->request.clear_commit();
+    v1::UploadRequest& request = upload->messages->request;
+    request.clear_commit();
     // The callback may take long, and no call is in progress before the first one.
     if (limits_.stop.stop_requested()) return StoppedError();
     if (size > 0) {
-      v1::UploadChunk& chunk = *upload->request.mutable_chunk();
+      v1::UploadChunk& chunk = *request.mutable_chunk();
       chunk.set_offset_bytes(position_);
       chunk.mutable_data()->resize(size);
       AGMM_RETURN_IF_ERROR(read_(position_, size, chunk.mutable_data()->data()));
@@ -120,41 +120,35 @@ class Uploader {
       hashed_bytes_ = std::max(hashed_bytes_, position_ + size);
       position_ += size;
     } else {
-      upload->request.clear_chunk();
+      request.clear_chunk();
     }
-    if (position_ == total_bytes_)
-      upload->request.mutable_commit()->set_checksum(checksum_.value());
+    if (position_ == total_bytes_) request.mutable_commit()->set_checksum(checksum_.value());
     return absl::OkStatus();
   }
 
   void Start(UploadCall* upload) {
-    *upload->request.mutable_begin() = begin_;
-    upload->done = false;
+    Messages& messages = *upload->messages;
+    *messages.request.mutable_begin() = begin_;
     upload->call.emplace(connection_, limits_.deadline, retry_.sequencer(),
                          /*interruptible=*/true, limits_.stop);
-    connection_->contents()->async()->Upload(upload->call->context(), &upload->request,
-                                             &upload->response,
-                                             [this, upload](grpc::Status status) {
-                                               std::lock_guard lock(mutex_);
-                                               upload->status = std::move(status);
-                                               upload->done = true;
-                                               changed_.notify_all();
-                                             });
+    connection_->contents()->async()->Upload(upload->call->context(), &messages.request,
+                                             &messages.response,
+                                             upload->call->OnEnd(upload->messages));
   }
 
   // Waits for the call's answer, if its message is on its way. Sets delay_ where another attempt
   // may succeed: the connection broke, or the daemon was out of memory for transfers.
   absl::Status Await(UploadCall* upload) {
     if (!upload->call.has_value()) return absl::OkStatus();
-    AwaitGrpc(upload);
-    const absl::Status status = upload->call->Convert(upload->status);
+    const absl::Status status = upload->call->Convert(upload->call->Await());
     delay_ = status.ok() ? std::nullopt : retry_.Next(*upload->call);
     lost_ = upload->call->lost();
-    upload->call.reset();
+    Release(upload);
     if (!status.ok()) return status;
-    if (upload->response.has_tensor()) tensor_ = upload->response.tensor();
-    if (upload->request.has_chunk()) {
-      const v1::UploadChunk& chunk = upload->request.chunk();
+    const Messages& messages = *upload->messages;
+    if (messages.response.has_tensor()) tensor_ = messages.response.tensor();
+    if (messages.request.has_chunk()) {
+      const v1::UploadChunk& chunk = messages.request.chunk();
       const int64_t end = chunk.offset_bytes() + static_cast<int64_t>(chunk.data().size());
       if (end > placed_bytes_) retry_.Restart();
       placed_bytes_ = std::max(placed_bytes_, end);
@@ -163,17 +157,21 @@ class Uploader {
     return absl::OkStatus();
   }
 
-  // Cancels the call and drops its answer.
-  void Drop(UploadCall* upload) {
-    if (!upload->call.has_value()) return;
-    upload->call->context()->TryCancel();
-    AwaitGrpc(upload);
-    upload->call.reset();
+  // Cancels the calls in progress and drops their answers.
+  void DropAll() {
+    for (UploadCall& upload : calls_)
+      if (upload.call.has_value()) upload.call->Cancel();
+    for (UploadCall& upload : calls_) {
+      if (!upload.call.has_value()) continue;
+      upload.call->Await();
+      Release(&upload);
+    }
   }
 
-  void AwaitGrpc(UploadCall* upload) {
-    std::unique_lock lock(mutex_);
-    changed_.wait(lock, [upload] { return upload->done; });
+  // After the wait for the call. The messages of one that has not ended stay gRPC's.
+  void Release(UploadCall* upload) {
+    if (!upload->call->ended()) upload->messages = std::make_shared<Messages>();
+    upload->call.reset();
   }
 
   Connection* const connection_;
@@ -190,8 +188,6 @@ class Uploader {
   bool lost_ = false;                    // the last call
   std::optional<absl::Duration> delay_;  // until the next attempt; absent: the error is final
   std::optional<v1::Tensor> tensor_;     // once committed
-  std::mutex mutex_;                     // of the calls' `done` and `status`
-  std::condition_variable changed_;
   std::array<UploadCall, kInFlight> calls_;
 };
 

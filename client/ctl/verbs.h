@@ -25,7 +25,7 @@ struct Options {
 };
 
 // The names that errors of the connection use for flags and commands.
-inline const Wording kWording = {.endpoint = "--endpoint", .status = "`agmmctl status`"};
+inline const Wording kWording = {.endpoint = " with --endpoint"};
 
 // The parsed command line. `run` belongs to the chosen verb: it prints the result on stdout, and
 // main prints its error.
