@@ -129,9 +129,8 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   for (const auto& [name, value] : {std::pair{"call_timeout", options.call_timeout},
                                     {"transfer_timeout", options.transfer_timeout}}) {
     if (value <= Milliseconds::zero()) {
-      return Status(
-          StatusCode::kInvalidArgument,
-          absl::StrFormat("ClientOptions::%s is %d ms; give more than 0 ms", name, value.count()));
+      return Status(StatusCode::kInvalidArgument,
+                    absl::StrFormat("%s is %d ms; give more than 0 ms", name, value.count()));
     }
   }
   auto state = std::make_shared<ClientState>(*std::move(endpoint), std::move(options));

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -23,6 +24,9 @@ namespace {
 
 // Longest timeout, because later times would overflow.
 constexpr absl::Duration kLongest = absl::Hours(24 * 365);
+
+// Time that a closing client has for cancellations that were requested before.
+constexpr std::chrono::seconds kCancelsAtClose{5};
 
 std::atomic<pid_t> starter = 0;  // the process that has started gRPC; 0 if none has
 
@@ -84,8 +88,14 @@ void ClientState::Close() {
     return;
   }
   {
-    std::lock_guard lock(mutex_);
-    if (std::exchange(closed_, true)) return;
+    std::unique_lock lock(mutex_);
+    if (std::exchange(closed_, true)) {
+      // The loop lasts until there is no use, and each callback holds one. A callback cannot wait,
+      // because the first call waits for it.
+      const bool in_callback = uses_ > 0 && loop_->OnLoop();
+      if (!in_callback) unused_.wait(lock, [this] { return close_ended_; });
+      return;
+    }
   }
   if (loop_->OnLoop()) {
     FailWith(Status(StatusCode::kFailedPrecondition,
@@ -96,18 +106,30 @@ void ClientState::Close() {
   loop_->RunTimersNow();
   {
     std::unique_lock lock(mutex_);
-    unused_.wait(lock, [this] { return uses_ == 0; });
+    const auto unused = [this] { return uses_ == 0; };
+    if (!unused_.wait_for(lock, kCancelsAtClose, unused)) {
+      lock.unlock();
+      cancels_late_.request_stop();
+      lock.lock();
+      unused_.wait(lock, unused);
+    }
   }
   background_.Join();
   loop_.reset();
   runs_.clear();
   connection_.reset();
+  std::lock_guard lock(mutex_);
+  close_ended_ = true;
+  unused_.notify_all();
 }
 
 ClientState::Use ClientState::Begin() {
   if (Forked()) return nullptr;
   std::lock_guard lock(mutex_);
-  if (closed_) return nullptr;
+  return closed_ ? nullptr : MakeUse();
+}
+
+ClientState::Use ClientState::MakeUse() {
   ++uses_;
   return Use(this, [self = shared_from_this()](ClientState*) {
     std::lock_guard lock(self->mutex_);
@@ -158,7 +180,7 @@ absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::D
   AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, {}));
   if (!given.tensors.empty() && !(given.a + given.b + given.c).empty()) {
     return absl::InvalidArgumentError(
-        "JobRequest names tensors both by operand (tensors) and in a, b and c; give one of the "
+        "the job names tensors both by operand (tensors) and in a, b and c; give one of the "
         "two");
   }
   for (const auto& [operand, tensor] : given.tensors) {
@@ -205,16 +227,33 @@ Runs* ClientState::RunsOf(const std::string& sequencer) {
   return &runs_.try_emplace(sequencer, &*connection_, &*loop_, sequencer, cancel).first->second;
 }
 
-void ClientState::CancelRun(const JobCall& call) {
-  const Use use = Begin();
-  if (use == nullptr) return;
-  const auto cancel = [this, use, call] {
-    // Finds the job by its request id, or submits it before the run does.
-    const auto job = connection_->SubmitJob(call.request, CallTimeout({}), call.sequencer);
-    if (job.ok()) connection_->CancelJob(IdOf(*job), CallTimeout({})).IgnoreError();
-  };
-  // Without a thread, the job continues to its timeout.
-  background_.Start("cancels a job", cancel).IgnoreError();
+void ClientState::CancelRun(JobCall call) {
+  std::unique_lock lock(mutex_);
+  // Then the run has ended meanwhile.
+  if (closed_ && uses_ == 0) return;
+  cancels_.push_back(std::move(call));
+  if (std::exchange(cancelling_, true)) return;
+  // Even while the client closes: it waits for the run, and so for this use.
+  const auto cancel = [this, use = MakeUse()] { CancelRuns(); };
+  lock.unlock();
+  // Without a thread, callbacks wait for the cancellation, but no job goes on unnoticed.
+  if (!background_.Start("cancels jobs", cancel).ok()) loop_->Post(cancel);
+}
+
+void ClientState::CancelRuns() {
+  while (true) {
+    JobCall call;
+    {
+      std::lock_guard lock(mutex_);
+      cancelling_ = !cancels_.empty();
+      if (!cancelling_) return;
+      call = std::move(cancels_.front());
+      cancels_.pop_front();
+    }
+    connection_
+        ->CancelRequest(call.request, CallTimeout({}), call.sequencer, cancels_late_.get_token())
+        .IgnoreError();
+  }
 }
 
 std::future<Result<TensorInfo>> ClientState::Start(absl::string_view purpose,
@@ -263,7 +302,7 @@ bool Forked() {
 Status ForkedError() {
   return Status(StatusCode::kFailedPrecondition,
                 absl::StrFormat("process %d was forked from process %d, and a connection does not "
-                                "survive a fork; fork before the first Client::Connect, or exec a "
+                                "survive a fork; fork before the first connection, or exec a "
                                 "program that connects",
                                 getpid(), starter.load()));
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <condition_variable>
+#include <deque>
 #include <functional>
 #include <future>
 #include <map>
@@ -47,14 +48,15 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   ClientState(Endpoint endpoint, ClientOptions options);
   // Finds the daemon, and opens a session if the options request one.
   absl::Status Open();
-  // Fails the calls in progress, waits for their callbacks, and ends the connection. Later calls of
-  // this function do nothing. Must not run in a callback. In a forked child, keeps this object
-  // forever instead.
+  // Fails the calls in progress, waits for their callbacks, and ends the connection. Another call
+  // of this function waits for the first one. Must not run in a callback. In a forked child, keeps
+  // this object forever instead.
   void Close();
 
   // Keeps the connection and the loop alive, because Close waits until it is released.
   using Use = std::shared_ptr<ClientState>;
-  Use Begin();  // null: closed, or in a forked child; Refusal is the error
+  // Null if closed, or in a forked child; Refusal is the error.
+  Use Begin();
   Connection* connection() { return &*connection_; }
   Loop* loop() { return &*loop_; }  // runs the callbacks
   // Calls `ask` with the connection and returns its result as the public header's type.
@@ -87,8 +89,11 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
                                   absl::Duration timeout, const std::stop_token& stop);
   // Returns the runs whose handles, if any, are of this sequencer.
   Runs* RunsOf(const std::string& sequencer);
-  // Cancels the job of a run, on a thread of its own.
-  void CancelRun(const JobCall& call);
+  // Has CancelRuns cancel the job of a run, which has not ended. Thread-safe.
+  void CancelRun(JobCall call);
+  // Cancels jobs until none is left. On one thread, or on the loop if no thread could be started.
+  void CancelRuns();
+  Use MakeUse();  // with the lock
   absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
 
   const ClientOptions options_;
@@ -97,19 +102,21 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Background background_;
   std::string session_;
   std::shared_ptr<ClientState> kept_;  // this, in a forked child
+  std::stop_source cancels_late_;      // ends the calls of CancelRuns
 
   std::mutex mutex_;  // guards all below
   std::condition_variable unused_;
-  bool closed_ = false;
+  bool closed_ = false, close_ended_ = false;
   int uses_ = 0;
+  std::deque<JobCall> cancels_;  // of runs, for CancelRuns
+  bool cancelling_ = false;      // CancelRuns is running, or will
   // By the sequencer of the handles that their jobs have; empty: names alone.
   std::map<std::string, Runs> runs_;
   int device_count_ = 0;  // 0: not yet known; the configuration of a world never changes
 };
 
 // The error of a call for which Begin was null: `closed`, unless this is a forked child.
-Status Refusal(Status closed = {StatusCode::kCancelled,
-                                "the client is being destroyed; end its calls first"});
+Status Refusal(Status closed = {StatusCode::kCancelled, "the client is closed; connect again"});
 
 // The timeout of the job, or the default.
 absl::Duration JobTimeout(const JobRequest& request);

@@ -31,7 +31,8 @@ Status Gone(uint64_t id) {
   }
   return Refusal(Status(
       StatusCode::kFailedPrecondition,
-      absl::StrFormat("the client of job %d was destroyed; keep it as long as its handles", id)));
+      absl::StrFormat(
+          "the client of job %d was closed; keep it open as long as you use its handles", id)));
 }
 
 }  // namespace

@@ -23,9 +23,8 @@ struct MappingState {
 Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
   const ClientState::Use client = state_->Begin();
   if (client == nullptr) {
-    return Refusal(
-        Status(StatusCode::kFailedPrecondition,
-               absl::StrFormat("\"%s\" cannot be mapped: its client is being destroyed", name)));
+    return Refusal(Status(StatusCode::kFailedPrecondition,
+                          absl::StrFormat("\"%s\" cannot be mapped: its client is closed", name)));
   }
   const auto named = ParseTensor(name);
   if (!named.ok()) return ToPublic(named.status());
@@ -79,10 +78,10 @@ Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
   }
   const ClientState::Use client = state_->client->Begin();
   if (client == nullptr) {
-    return Refusal(Status(
-        StatusCode::kFailedPrecondition,
-        absl::StrFormat("the client of the mapping of \"%s\" was destroyed; commit before that",
-                        state_->tensor.name)));
+    return Refusal(
+        Status(StatusCode::kFailedPrecondition,
+               absl::StrFormat("the client of the mapping of \"%s\" was closed; commit before that",
+                               state_->tensor.name)));
   }
   return ToPublic(state_->mapping->Commit(Deadline::After(client->CallTimeout(timeout))));
 }

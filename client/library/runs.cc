@@ -49,11 +49,12 @@ void Runs::Run(v1::SubmitJobRequest request, Deadline deadline, const std::stop_
   request.set_request_id(id);
   const Loop::Timer timer = loop_->PostAfter(deadline.Left(), [this, id] { EndLate(id); });
   Pending& run =
-      pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end)}).first->second;
+      pending_.emplace(id, Pending{std::move(request), timer, std::move(on_end), stop, nullptr})
+          .first->second;
   if (stop.stop_possible()) {
-    // Takes no lock, because the end of the run waits for it, with the lock.
+    // Takes no lock, because a request that has been made calls it here, with the lock.
     const auto post = [this, id] { loop_->Post([this, id] { Cancel(id); }); };
-    run.stop = std::make_unique<std::stop_callback<std::function<void()>>>(stop, post);
+    run.on_stop = std::make_unique<std::stop_callback<std::function<void()>>>(stop, post);
   }
   if (!loop_->OnLoop()) return Send();
   // Sent after the callbacks that are due, so that the jobs they submit share a message.
@@ -96,18 +97,18 @@ void Runs::OnReadDone(bool ok) {
     lock.unlock();
     return RemoveHold();  // OnDone says why
   }
-  std::vector<std::pair<OnEnd, absl::StatusOr<v1::Job>>> ended;
+  std::vector<std::pair<Pending, absl::StatusOr<v1::Job>>> ended;
   {
     std::lock_guard lock(mutex_);
     retry_.Restart();
     for (v1::JobOutcome& outcome : *response_.mutable_outcomes()) {
-      const auto run = pending_.extract(outcome.request_id());
+      auto run = pending_.extract(outcome.request_id());
       if (run.empty()) continue;
       loop_->Cancel(run.mapped().deadline);
-      ended.emplace_back(std::move(run.mapped().on_end), JobOf(&outcome));
+      ended.emplace_back(std::move(run.mapped()), JobOf(&outcome));
     }
   }
-  for (const auto& [on_end, job] : ended) on_end(job);
+  for (auto& [run, job] : ended) End(std::move(run), job);
   StartRead(&response_);
 }
 
@@ -141,10 +142,19 @@ void Runs::OnDone(const grpc::Status& status) {
     // With the lock, because the thread that waits destroys this object next.
     closed_.notify_all();
   }
-  for (const auto& [id, run] : given_up) {
+  for (auto& [id, run] : given_up) {
     loop_->Cancel(run.deadline);
-    run.on_end(why);
+    // The callback of the request finds the run gone.
+    if (run.stop.stop_requested()) cancel_(run.request);
+    End(std::move(run), why);
   }
+}
+
+void Runs::End(Pending run, const absl::StatusOr<v1::Job>& job) {
+  // First, because a request may come on another thread, and the client may be destroyed once the
+  // last run has ended.
+  run.on_stop.reset();
+  run.on_end(job);
 }
 
 void Runs::SendAgain() {
@@ -171,12 +181,13 @@ void Runs::EndLate(const std::string& id) {
   const auto found = pending_.find(id);
   // The callback is early only while the client closes, which ends all pending runs.
   if (found == pending_.end() || !found->second.deadline.first.HasPassed()) return;
-  const auto run = pending_.extract(found);
+  auto run = pending_.extract(found);
   lock.unlock();
-  run.mapped().on_end(absl::DeadlineExceededError(absl::StrFormat(
-      "the job of request %s had not ended when the wait for it timed out, and goes on; find it "
-      "with Client::Jobs, or set JobRequest::timeout",
-      id)));
+  End(std::move(run.mapped()),
+      absl::DeadlineExceededError(absl::StrFormat(
+          "the job of request %s had not ended when the wait for it timed out, and goes on; find "
+          "it in the list of jobs, or give the job a timeout",
+          id)));
 }
 
 }  // namespace agmm

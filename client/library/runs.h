@@ -28,14 +28,15 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
   using OnEnd = std::function<void(const absl::StatusOr<v1::Job>&)>;
 
   // `sequencer` assigned the tensor ids in the requests; empty: they have names alone. `cancel`
-  // cancels the job of a request; it is called on the loop.
+  // cancels the job of a request; it must not wait, and is called on any thread.
   Runs(Connection* connection, Loop* loop, const std::string& sequencer,
        std::function<void(const v1::SubmitJobRequest&)> cancel);
   // Waits for the stream, which an Interrupt has ended. All runs have ended, and so has the loop.
   ~Runs() override;
 
   // Gives `request` a unique request id. Calls `on_end` once, on any thread. Fails with
-  // DEADLINE_EXCEEDED at `deadline`; the job continues. A stop request cancels the job.
+  // DEADLINE_EXCEEDED at `deadline`; the job continues. A stop request cancels the job, even if the
+  // connection breaks or the client closes after it; it has no effect once `on_end` is called.
   void Run(v1::SubmitJobRequest request, Deadline deadline, const std::stop_token& stop,
            OnEnd on_end);
 
@@ -50,8 +51,12 @@ class Runs final : private grpc::ClientBidiReactor<v1::RunJobsRequest, v1::RunJo
     v1::SubmitJobRequest request;
     Loop::Timer deadline;
     OnEnd on_end;
-    std::unique_ptr<std::stop_callback<std::function<void()>>> stop;  // null: cannot be requested
+    std::stop_token stop;
+    std::unique_ptr<std::stop_callback<std::function<void()>>>
+        on_stop;  // null: no request can come
   };
+  // Ends a run that is no longer pending.
+  static void End(Pending run, const absl::StatusOr<v1::Job>& job);
 
   // With the lock.
   void Open();

@@ -122,10 +122,10 @@ TEST_F(LibraryArgument, ANegativeTimeoutHasExpired) {
 TEST_F(LibraryArgument, OptionsOfAClientAreChecked) {
   const std::string endpoint = world_.endpoint(0);
   ExpectRefused(Client::Connect({.endpoint = endpoint, .call_timeout = Milliseconds(0)}).status(),
-                "ClientOptions::call_timeout is 0 ms; give more than 0 ms");
+                "call_timeout is 0 ms; give more than 0 ms");
   ExpectRefused(
       Client::Connect({.endpoint = endpoint, .transfer_timeout = Milliseconds(-1)}).status(),
-      "ClientOptions::transfer_timeout is -1 ms; give more than 0 ms");
+      "transfer_timeout is -1 ms; give more than 0 ms");
   ExpectRefused(Client::Connect({.endpoint = std::string("/a\0/b", 5)}).status(),
                 "\"/a\\x00/b\" is not an endpoint");
   ExpectRefused(Client::Connect({.endpoint = "::1:7101"}).status(),

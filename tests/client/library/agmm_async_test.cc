@@ -13,11 +13,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-using Transfer = std::future<Result<TensorInfo>>;
-
-// Long enough for a transfer that does not wait.
-constexpr Milliseconds kWhile{300};
-
 Status End(Transfer& transfer) {
   if (transfer.wait_for(kPatienceMs) != std::future_status::ready)
     return Status(StatusCode::kUnknown, "the transfer did not end");

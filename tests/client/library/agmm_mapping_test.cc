@@ -236,7 +236,7 @@ TEST_F(LibraryMapping, AMappingThatOutlivesItsClientIsDetached) {
     Write(writable, new_);
     const Status status = writable.Commit().status();
     EXPECT_EQ(status.code(), StatusCode::kFailedPrecondition);
-    EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" was destroyed"));
+    EXPECT_THAT(status.message(), HasSubstr("the client of the mapping of \"A\" was closed"));
     // Both leases have been released, and the tensor with the writable mapping has no contents.
     std::vector<float> a(kM * kK);
     EXPECT_EQ(client_->Get("A", a.data(), BytesIn(a)).status().code(),

@@ -1,9 +1,11 @@
 // Jobs that the library submits and awaits in one call: Client::Run.
 #include <atomic>
+#include <cstdlib>
 #include <functional>
 #include <future>
 #include <mutex>
 #include <set>
+#include <stop_token>
 
 #include "absl/time/clock.h"
 #include "tests/client/library/library_fixture.h"
@@ -92,6 +94,47 @@ TEST_F(LibraryRun, AStopRequestCancelsTheJob) {
     EXPECT_EQ(jobs->front().state, JobState::kCancelled);
   }
   ASSERT_TRUE(client_->Run(Request()).ok());
+}
+
+TEST_F(LibraryRun, AStopRequestRightBeforeACloseCancelsTheJob) {
+  const auto client = Connect();
+  std::stop_source stop;
+  std::future<Outcome> future = client->RunAsync(LongRequest(), /*timeout=*/{}, stop.get_token());
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->size() == 1; }));
+  stop.request_stop();
+  client->Close();
+  EXPECT_EQ(Get(future).status().code(), StatusCode::kCancelled);
+  EXPECT_EQ(client_->Jobs(1)->front().state, JobState::kCancelled);
+}
+
+TEST(LibraryRunDeathTest, AMissingThreadLosesNoCancellation) {
+#ifndef AGMM_FAILPOINTS
+  GTEST_SKIP() << "needs failpoints";
+#endif
+  // A process of its own, because the library reads the variable once.
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("AGMM_FAILPOINTS", "thread.none cancels jobs=1", 1);
+  const auto run = [] {
+    World world({.nodes = 1, .failpoints = "executor.delay=*"});
+    world.StartAll();
+    auto client = Client::Connect({.endpoint = world.endpoint(0)}).value();
+    const float value = 1;
+    const TensorSpec spec = {.rows = 1, .cols = 1, .sharding = "[M, N]"};
+    if (!client->Put("A", spec, &value, 4).ok()) return 1;
+    std::stop_source stop;
+    std::future<Outcome> future = client->RunAsync({.spec = "A[M, K] * B[K, N] -> C[M, N]",
+                                                    .a = "A",
+                                                    .b = "A",
+                                                    .c = "C",
+                                                    .repeat_count = 1'000'000,
+                                                    .timeout = std::chrono::minutes(10)},
+                                                   /*timeout=*/{}, stop.get_token());
+    stop.request_stop();
+    if (future.wait_for(kPatienceMs) != std::future_status::ready) return 2;
+    return future.get().status().code() == StatusCode::kCancelled ? 0 : 3;
+  };
+  EXPECT_EXIT(std::exit(run()), ::testing::ExitedWithCode(0), "");
+  unsetenv("AGMM_FAILPOINTS");
 }
 
 TEST_F(LibraryRun, AClosedClientRefusesCalls) {

@@ -227,7 +227,7 @@ TEST(Library, AMissingDaemonIsReportedAtOnce) {
   const auto client = Client::Connect({.endpoint = "127.0.0.1:" + std::to_string(port[0])});
   EXPECT_EQ(client.status().code(), StatusCode::kUnavailable);
   EXPECT_THAT(client.status().message(), HasSubstr("no daemon answers at"));
-  EXPECT_THAT(client.status().message(), HasSubstr("with ClientOptions::endpoint"));
+  EXPECT_THAT(client.status().message(), HasSubstr("give the endpoint of one: host:port"));
   EXPECT_EQ(Client::Connect({.endpoint = "nonsense"}).status().code(),
             StatusCode::kInvalidArgument);
 }

@@ -84,6 +84,10 @@ class LibraryTest : public ::testing::Test {
 };
 
 using Outcome = Result<JobInfo>;
+using Transfer = std::future<Result<TensorInfo>>;
+
+// Long enough for a transfer that does not wait.
+inline constexpr Milliseconds kWhile{500};
 
 // Adds a client that has created A and B.
 class LibraryJobTest : public LibraryTest {

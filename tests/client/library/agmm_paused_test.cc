@@ -1,0 +1,151 @@
+// Calls to a daemon whose process is stopped, so that the connection takes no more bytes.
+#include <signal.h>
+
+#include <filesystem>
+#include <functional>
+#include <iterator>
+#include <stop_token>
+
+#include "tests/client/library/library_fixture.h"
+
+namespace agmm {
+namespace {
+
+class LibraryPaused : public LibraryTest {
+ protected:
+  void SetUp() override {
+    LibraryTest::SetUp();
+    client_ = Connect(/*session=*/false, "unix:" + world_.socket(0));
+    ASSERT_NE(client_, nullptr);
+    ASSERT_TRUE(Put({}).ok());
+    PutAB(*client_);
+    world_.daemon(0).Stop();
+  }
+  void TearDown() override {
+    Continue();
+    client_.reset();
+  }
+
+  void Continue() { world_.daemon(0).Signal(SIGCONT); }
+  Result<TensorInfo> Put(const TransferOptions& options) {
+    return client_->Put("L", Spec(), values_.data(), BytesIn(values_), options);
+  }
+  Transfer PutAsync(const TransferOptions& options) {
+    return client_->PutAsync("L", Spec(), values_.data(), BytesIn(values_), options);
+  }
+  static Status End(Transfer& put) {
+    if (put.wait_for(kPatienceMs) != std::future_status::ready)
+      return Status(StatusCode::kUnknown, "the put did not end");
+    return put.get().status();
+  }
+  // Starts a put that fills the connection.
+  Transfer Blocked(const TransferOptions& options) {
+    Transfer put = PutAsync(options);
+    EXPECT_EQ(put.wait_for(kWhile), std::future_status::timeout);
+    return put;
+  }
+  // Returns when `call` does, while the daemon is stopped.
+  Status EndOf(const std::function<Status()>& call) {
+    std::future<Status> end = std::async(std::launch::async, call);
+    if (end.wait_for(kPatienceMs) == std::future_status::ready) return end.get();
+    Continue();
+    return Status(StatusCode::kUnknown, "the call did not end; then: " + end.get().ToString());
+  }
+
+  static constexpr int64_t kRows = 2000, kCols = 2001;
+  static TensorSpec Spec() { return {.rows = kRows, .cols = kCols, .sharding = "[M, N_x]"}; }
+  const std::vector<float> values_ = Integers(kRows * kCols, 3);
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(LibraryPaused, APutEndsAtItsDeadline) {
+  Transfer put = PutAsync({.timeout = Milliseconds(1000)});
+  const Status late = End(put);
+  EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();
+  Continue();
+  const auto again = Put({});
+  EXPECT_TRUE(again.ok()) << again.status().ToString();
+  std::vector<float> back(values_.size());
+  EXPECT_TRUE(client_->Get("L", back.data(), BytesIn(back)).ok());
+  EXPECT_EQ(back, values_);
+}
+
+TEST_F(LibraryPaused, AStopRequestEndsAPut) {
+  std::stop_source stop;
+  Transfer put = Blocked({.stop = stop.get_token()});
+  stop.request_stop();
+  EXPECT_EQ(End(put).ToString(), "CANCELLED: stopped at the caller's request");
+}
+
+TEST_F(LibraryPaused, ACloseEndsAPut) {
+  Transfer put = Blocked({});
+  EXPECT_TRUE(EndOf([&] {
+                client_->Close();
+                return Status();
+              }).ok());
+  EXPECT_EQ(End(put).code(), StatusCode::kCancelled);
+}
+
+TEST_F(LibraryPaused, AnotherCallBehindAPutEndsAtItsDeadline) {
+  std::stop_source stop;
+  Transfer put = Blocked({.stop = stop.get_token()});
+  const auto list = [&] { return client_->List(Milliseconds(1000)).status(); };
+  EXPECT_EQ(EndOf(list).code(), StatusCode::kDeadlineExceeded);
+  stop.request_stop();
+  EXPECT_EQ(End(put).code(), StatusCode::kCancelled);
+  EXPECT_EQ(EndOf(list).code(), StatusCode::kDeadlineExceeded) << "the connection is still blocked";
+  Continue();
+  EXPECT_TRUE(client_->List().ok());
+}
+
+TEST_F(LibraryPaused, CancellationsOfManyRunsShareAThread) {
+  constexpr int kRuns = 64;
+  Continue();
+  std::stop_source stop;
+  std::vector<std::future<Outcome>> runs;
+  for (int i = 0; i < kRuns; ++i)
+    runs.push_back(client_->RunAsync(LongRequest(), /*timeout=*/{}, stop.get_token()));
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(kRuns)->size() == kRuns; }));
+  world_.daemon(0).Stop();
+  const auto threads = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), {});
+  };
+  const int64_t before = threads();
+  stop.request_stop();
+  // Its callback runs after the cancellations have begun.
+  std::promise<void> begun;
+  client_->Run({.spec = "\xff"}, [&](const Outcome&) { begun.set_value(); });
+  EXPECT_EQ(begun.get_future().wait_for(kPatienceMs), std::future_status::ready);
+  EXPECT_LT(threads(), before + kRuns / 4);
+  Continue();
+  for (std::future<Outcome>& run : runs) {
+    ASSERT_EQ(run.wait_for(kPatienceMs), std::future_status::ready);
+    EXPECT_EQ(run.get().status().code(), StatusCode::kCancelled);
+  }
+}
+
+TEST_F(LibraryPaused, ACloseEndsCancellations) {
+  Continue();
+  std::stop_source stop;
+  std::future<Outcome> run = client_->RunAsync(LongRequest(), /*timeout=*/{}, stop.get_token());
+  EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->size() == 1; }));
+  world_.daemon(0).Stop();
+  stop.request_stop();
+  EXPECT_TRUE(EndOf([&] {
+                client_->Close();
+                return Status();
+              }).ok());
+  EXPECT_EQ(run.get().status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(LibraryPaused, ASecondCloseWaitsForTheFirst) {
+  Transfer put = Blocked({});
+  std::future<void> first = std::async(std::launch::async, [&] { client_->Close(); });
+  EXPECT_TRUE(
+      Eventually([&] { return client_->World().status().code() == StatusCode::kCancelled; }));
+  client_->Close();
+  EXPECT_EQ(put.wait_for(Milliseconds(0)), std::future_status::ready);
+}
+
+}  // namespace
+}  // namespace agmm
