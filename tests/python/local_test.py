@@ -282,8 +282,8 @@ def test_ctrl_c_of_the_terminal_does_not_reach_the_daemon(folder):
         [sys.executable, "-c", textwrap.dedent("""
             import agmm, time
             with agmm.local(1, heap="16MiB") as client:
-                print("ready", flush=True)
                 try:
+                    print("ready", flush=True)
                     time.sleep(60)
                 except KeyboardInterrupt:
                     print(client.world().ready, flush=True)
