@@ -1,5 +1,6 @@
 #!/opt/agmm/python/bin/python
-"""Compares the Python package with the C++ library: puts and gets over the unix socket, and warm 64x64x64 jobs.
+"""Compares the Python package with the C++ library: puts and gets over the unix socket, and warm 64x64x64 jobs. Compares
+copies into and out of a mapping with one between two arrays.
 
     PYTHONPATH=build/python tests/bench/python_client.py [--binaries build/bin] [--rounds 15] [--json FILE]
 
@@ -81,6 +82,36 @@ def measure(sides, rounds, jobs):
     return seen
 
 
+def measure_mapping(client, size, rounds):
+    """Returns {what: [seconds]}: copies of the same bytes between arrays, and between an array and a mapped tensor."""
+    array = np.ones((size // COLS // 4, COLS), np.float32)
+    other = np.empty_like(array)
+    client.create("M", array.shape, "[M, N]", ranks=[0])
+    seen = {"copy": [], "write": [], "read": []}
+
+    def copy(what, into, source):
+        begin = time.perf_counter()
+        np.copyto(into, source)
+        seen[what].append(time.perf_counter() - begin)
+
+    for _ in range(rounds + WARM_UP):
+        copy("copy", other, array)
+        with client.map("M", writable=True) as mapping:
+            copy("write", mapping.array, array)
+            mapping.commit()
+        with client.map("M") as mapping:
+            copy("read", other, mapping.array)
+    return {what: seconds[WARM_UP:] for what, seconds in seen.items()}
+
+
+def report_mapping(seen):
+    """Prints the figures, and returns them."""
+    medians = {what: statistics.median(seconds) for what, seconds in seen.items()}
+    ratios = {what: medians["copy"] / medians[what] for what in ("write", "read")}
+    print(f"map: copy {medians['copy'] * 1e6:.0f} us; ratio of the rates, write {ratios['write']:.2f}, read {ratios['read']:.2f}")
+    return {"copy_us": medians["copy"] * 1e6, **ratios}
+
+
 def report(seen, size):
     """Prints the figures, and returns them."""
     figures = {"bytes": size, "load": os.getloadavg()[0], "cores": os.cpu_count()}
@@ -110,6 +141,7 @@ def main():
         sides = {"cpp": Cpp(arguments.binaries, local.endpoint, arguments.bytes), "python": Python(client, arguments.bytes)}
         figures = report(measure(sides, arguments.rounds, arguments.jobs), arguments.bytes)
         sides["cpp"].close()
+        figures["map"] = report_mapping(measure_mapping(client, arguments.bytes, arguments.rounds))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 
