@@ -49,7 +49,7 @@ async def start_long_job(client):
 
 
 async def new_jobs(client, known, count):
-    """Returns the ids of at least `count` jobs that are not in `known`, once there are so many."""
+    """Waits for `count` jobs whose ids are not in `known`, and returns the ids of all such jobs."""
     while True:
         found = {job.id for job in await client.jobs(1000)} - known
         if len(found) >= count:

@@ -5,7 +5,7 @@ import signal
 
 import agmm
 import pytest
-from support import wait_until
+from support import A, B, wait_until
 
 # A script that runs the tests in the background may ignore it, and so would the programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -34,3 +34,10 @@ def client(daemon):
             if not tensor.of_session:
                 tensor.delete()
         wait_until(lambda: not observer.tensors())
+
+
+@pytest.fixture
+def operands(client):
+    """Puts the operands of SPEC, under the names A and B."""
+    client.put("A", A, "[M_x, K]")
+    client.put("B", B, "[K, N_x]")

@@ -9,7 +9,6 @@ import sys
 import textwrap
 
 import agmm
-import numpy as np
 import pytest
 from support import LONG, PATIENCE_S, SPEC, wait_until
 
@@ -78,12 +77,6 @@ def client(client, daemon):
     """A client without a session: the scripts' clients write the same tensors."""
     with agmm.connect(daemon.endpoint) as client:
         yield client
-
-
-@pytest.fixture
-def operands(client):
-    client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")
-    client.put("B", np.ones((30, 40), np.float32), "[K, N_x]")
 
 
 @pytest.fixture

@@ -10,15 +10,9 @@ import types
 import agmm
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, integers
+from support import A, B, LONG, PATIENCE_S, SPEC
 
-A, B = integers(50, 30, 1), integers(30, 40, 2)
-
-
-@pytest.fixture(autouse=True)
-def operands(client):
-    client.put("A", A, "[M_x, K]")
-    client.put("B", B, "[K, N_x]")
+pytestmark = pytest.mark.usefixtures("operands")
 
 
 def started(job):

@@ -11,15 +11,9 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, integers, wait_until
+from support import A, B, LONG, PATIENCE_S, SPEC, wait_until
 
-A, B = integers(50, 30, 1), integers(30, 40, 2)
-
-
-@pytest.fixture(autouse=True)
-def operands(client):
-    client.put("A", A, "[M_x, K]")
-    client.put("B", B, "[K, N_x]")
+pytestmark = pytest.mark.usefixtures("operands")
 
 
 def test_a_result_without_a_name_belongs_to_its_handles(client):

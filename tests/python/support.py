@@ -20,3 +20,6 @@ def wait_until(holds):
 def integers(rows, cols, seed, dtype=np.float32):
     """Returns a matrix whose products are exact."""
     return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(dtype)
+
+
+A, B = integers(50, 30, 1), integers(30, 40, 2)  # the operands of SPEC in most tests

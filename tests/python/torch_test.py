@@ -31,12 +31,6 @@ def daemon():
 
 
 @pytest.fixture
-def client(daemon):
-    with agmm.connect(daemon.endpoint, session=True) as client:
-        yield client
-
-
-@pytest.fixture
 def remote():
     """A client over two daemons: no mapping has all shards."""
     with agmm.world([1, 1], heap="64MiB", threads=1) as world:

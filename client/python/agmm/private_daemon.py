@@ -191,6 +191,6 @@ def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], folder: str, owner
 
 
 # Removes the beginnings of lines such as "agmmd: /dev/fd/5:8:3: local.device[0].heap: ..." and
-# "2026-01-01T00:00:00.000 error ...". They mean nothing to a user who has written no configuration.
+# "2026-01-01T00:00:00.000 error ...". The user has not written that configuration.
 def _without_place(line: str) -> str:
     return re.sub(r"^(agmmd: |\S+ error +)(/dev/fd/\d+(:\d+)*: )?(local\.device\[\d+\]\.)?", "", line)
