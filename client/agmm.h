@@ -259,18 +259,20 @@ struct SaveOptions {
 };
 
 // A tensor's shards in this process's memory: reads and writes there are reads and writes of the
-// tensor. While the mapping exists, jobs and calls that write the tensor wait; if it is writable,
-// readers wait too. The thread that holds the mapping must not wait for any of them. Thread-safe,
-// except for moves and the destructor.
+// tensor. Until the mapping is detached, jobs and calls that write the tensor wait; if it is
+// writable, readers wait too. The thread that holds the mapping must not wait for any of them.
+// Thread-safe, except for moves, the destructor, and tensor() during a Renew.
 //
-// A mapping is detached by Commit, by Detach, and by the end of its client, session, world or
-// daemon. If a writable mapping ends without a commit, the tensor has no contents afterwards.
-// Detached memory reads as zeros and ignores writes. A process that is stopped (SIGSTOP) keeps the
-// space until it continues or ends. Forked children do not inherit mappings.
+// A mapping is detached by Commit and Release, until Renew. It ends by Detach, with its client,
+// session, world or daemon, and once the tensor is deleted. If a writable mapping ends without a
+// commit, the tensor has no contents afterwards. Detached memory reads as NaN, and what is
+// written to it is lost. A process that is stopped (SIGSTOP) keeps the space until it continues or
+// ends. Forked children do not inherit mappings.
 class Mapping {
  public:
   // Rows and columns [begin, end) of the tensor. Row r starts at data + (r - row_begin) *
-  // pitch_bytes. A write to a read-only mapping raises SIGSEGV.
+  // pitch_bytes. A write to a read-only mapping raises SIGSEGV. If several ranks have copies of a
+  // part, each copy is a shard, and a writer writes them all.
   struct Shard {
     int rank = 0;
     int64_t row_begin = 0, row_end = 0, col_begin = 0, col_end = 0;
@@ -281,20 +283,37 @@ class Mapping {
   Mapping();  // no shards, detached; also the state after a move
   Mapping(Mapping&& other) noexcept;
   Mapping& operator=(Mapping&& other) noexcept;
-  ~Mapping();  // calls Detach and unmaps the memory
+  ~Mapping();  // calls Detach, and unmaps the memory
 
-  const TensorInfo& tensor() const;  // when it was mapped
+  const TensorInfo& tensor() const;  // when it was mapped, or renewed
   std::span<const Shard> shards() const;
+  // False while the shards are the tensor's memory; else they read as NaN.
   bool detached() const;
-  // Ends the mapping now; the memory remains until this object is destroyed. Has no effect on a
-  // mapping that is detached already, and does not disturb a Commit on another thread.
-  void Detach();
-  // Makes the shards the tensor's contents, and detaches. May be called once; no thread may be
-  // writing to the shards. Errors: FAILED_PRECONDITION if the mapping is read-only or committed or
-  // its client was destroyed; CANCELLED, ABORTED or UNAVAILABLE if it was already detached;
-  // DEADLINE_EXCEEDED if the outcome is not known: the mapping is detached, and the tensor's
-  // version shows if the new contents took effect.
+
+  // A mapping lasts over commits: Commit or Release lets jobs and other users of the tensor go on,
+  // and Renew takes the tensor back, at the same addresses. Of these three, one call at a time;
+  // another one is FAILED_PRECONDITION.
+  //
+  // Makes the shards the tensor's contents; no thread may be writing to them. They are detached
+  // until Renew. Errors: FAILED_PRECONDITION if the mapping is read-only or detached by an earlier
+  // Commit, or its client was destroyed; CANCELLED, ABORTED, NOT_FOUND or UNAVAILABLE if the
+  // mapping had ended; DEADLINE_EXCEEDED if the outcome is not known: the mapping has ended, and
+  // the tensor's version shows if the new contents took effect.
   Result<TensorInfo> Commit(Milliseconds timeout = {});
+  // The same for a read-only mapping. Errors: those of Commit; FAILED_PRECONDITION if it is
+  // writable.
+  Result<TensorInfo> Release(Milliseconds timeout = {});
+  // Waits for the users of the tensor so far; the shards then have its contents. Returns at once if
+  // the mapping is not detached. Errors, after which the mapping has ended: NOT_FOUND for a deleted
+  // tensor; FAILED_PRECONDITION for one without contents, if the mapping is read-only, or if its
+  // client was destroyed; CANCELLED, ABORTED or UNAVAILABLE if the mapping had ended;
+  // DEADLINE_EXCEEDED.
+  Result<TensorInfo> Renew(Milliseconds timeout = {});
+
+  // Ends the mapping, on any thread; the memory remains, as NaNs, until this object is destroyed.
+  // A writable mapping leaves the tensor without contents, unless it was committed and not renewed.
+  // Has no effect on a mapping that has ended. Waits for a Commit on another thread; ends a Renew.
+  void Detach();
 
  private:
   friend class Client;

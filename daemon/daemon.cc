@@ -310,6 +310,7 @@ void WholeDaemon::CreateMember(std::function<void(absl::Status)> on_refused) {
     handlers.complete = [this](bool complete) { server_->SetServing(complete); };
   }
   handlers.report_held = [this] { mappings_->ReportHeld(); };
+  handlers.end_mappings = [this](uint64_t tensor_id) { mappings_->EndDeleted(tensor_id); };
   member_->SetHandlers(std::move(handlers));
 }
 

@@ -22,28 +22,6 @@
 namespace agmm {
 namespace {
 
-// Maps the file so that a forked child does not inherit it. Returns MAP_FAILED and sets errno on
-// failure.
-void* MapForThisProcess(size_t bytes, bool writable, int file, int64_t offset_bytes) {
-  const int access = writable ? PROT_READ | PROT_WRITE : PROT_READ;
-  // A child forked between the two calls inherits no access.
-  void* const data = MapShared(bytes, PROT_NONE, file, offset_bytes);
-  if (data == MAP_FAILED) return MAP_FAILED;
-  if (madvise(data, bytes, MADV_DONTFORK) == 0 && mprotect(data, bytes, access) == 0) return data;
-  const int error = errno;
-  munmap(data, bytes);
-  errno = error;
-  return MAP_FAILED;
-}
-
-// Replaces the mapping by private zeros or, without memory for them, by inaccessible pages. Returns
-// false if the old mapping is still there.
-bool ReplaceByOwn(void* data, size_t bytes) {
-  constexpr int kFlags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
-  return mmap(data, bytes, PROT_READ | PROT_WRITE, kFlags, -1, 0) != MAP_FAILED ||
-         mmap(data, bytes, PROT_NONE, kFlags, -1, 0) != MAP_FAILED || munmap(data, bytes) == 0;
-}
-
 constexpr absl::Duration kFetch = absl::Seconds(5);
 constexpr int kMaxFiles = 64;
 
@@ -150,28 +128,32 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, Deadline 
   }
   for (const v1::MappedShard& shard : response.shards()) {
     // Maps only the shard's own pages, because adjacent pages belong to other tensors.
-    const size_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
+    const int64_t bytes = (shard.row_end() - shard.row_begin()) * shard.pitch_bytes();
     if (shard.file() < 0 || shard.file() >= static_cast<int>(fds.size()))
       return absl::InternalError("a shard is in a file that the daemon did not send");
-    void* const data = MapForThisProcess(bytes, writable_, fds[shard.file()], shard.offset_bytes());
-    if (data == MAP_FAILED)
-      return absl::ErrnoToStatus(errno, absl::StrFormat("rank %d cannot be mapped", shard.rank()));
-    shard_bytes_.push_back(bytes);
+    absl::StatusOr<ShardMemory> memory =
+        ShardMemory::Map(fds[shard.file()], shard.offset_bytes(), bytes, writable_);
+    if (!memory.ok()) {
+      return absl::Status(
+          memory.status().code(),
+          absl::StrFormat("rank %d cannot be mapped: %s", shard.rank(), memory.status().message()));
+    }
     shards_.push_back({shard.rank(), shard.row_begin(), shard.row_end(), shard.col_begin(),
-                       shard.col_end(), shard.pitch_bytes(), static_cast<std::byte*>(data)});
+                       shard.col_end(), shard.pitch_bytes(), memory->data()});
+    memory_.push_back(*std::move(memory));
   }
   return absl::OkStatus();
 }
 
 void TensorMapping::TakeLargePages(Deadline deadline) {
-  constexpr size_t kStretchBytes = 8 * kLargePageBytes;
-  for (size_t i = 0; i < shards_.size(); ++i) {
-    for (size_t at = 0; at < shard_bytes_[i]; at += kStretchBytes) {
+  constexpr int64_t kStretchBytes = 8 * kLargePageBytes;
+  for (const ShardMemory& memory : memory_) {
+    for (int64_t at = 0; at < memory.bytes(); at += kStretchBytes) {
       // Works in stretches, because the lock delays a detachment of the memory.
       std::lock_guard lock(mutex_);
       if (detached_ || deadline.HasPassed()) return;
-      const size_t bytes = std::min(kStretchBytes + kLargePageBytes, shard_bytes_[i] - at);
-      if (!MakeLargePages(shards_[i].data + at, static_cast<int64_t>(bytes))) return;
+      const int64_t bytes = std::min(kStretchBytes + kLargePageBytes, memory.bytes() - at);
+      if (!MakeLargePages(memory.data() + at, bytes)) return;
     }
   }
 }
@@ -179,37 +161,116 @@ void TensorMapping::TakeLargePages(Deadline deadline) {
 absl::StatusOr<v1::Tensor> TensorMapping::Commit(Deadline deadline) {
   if (!writable_) {
     return absl::FailedPreconditionError(
-        "a mapping that is only read has nothing to commit; open a writable one");
+        "a mapping that is only read has nothing to commit; open a writable one, or release it");
   }
+  v1::MapTensorRequest commit;
+  commit.mutable_commit();
+  return Return(commit, deadline);
+}
+
+absl::StatusOr<v1::Tensor> TensorMapping::Release(Deadline deadline) {
+  if (writable_) {
+    return absl::FailedPreconditionError(
+        "a writable mapping is not released, because its contents may have changed; commit it");
+  }
+  v1::MapTensorRequest release;
+  release.mutable_release();
+  return Return(release, deadline);
+}
+
+absl::StatusOr<v1::Tensor> TensorMapping::Return(const v1::MapTensorRequest& request,
+                                                 Deadline deadline) {
   std::unique_lock lock(mutex_);
-  if (committing_)
-    return absl::FailedPreconditionError("the mapping has been committed; map the tensor again");
-  if (held_) {
-    committing_ = true;
-    // First, because the daemon commits once the memory is unmapped.
+  AGMM_RETURN_IF_ERROR(CheckOpen(lock, deadline));
+  if (!leased_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the mapping of \"%s\" has been %s; renew it first", tensor_.name(),
+                        writable_ ? "committed" : "released"));
+  }
+  leased_ = false;
+  // First, because others may use the memory from then on.
+  bool hidden = true;
+  for (ShardMemory& memory : memory_) hidden = memory.Hide() && hidden;
+  // Without the means to hide it, this was the mapping's last lease.
+  if (!hidden) {
     Detach();
-    request_.mutable_commit();
-    StartWriteLast(&request_, grpc::WriteOptions());
-    Release();
+    ending_ = true;
   }
-  const auto is_done = [this] { return done_; };
-  const bool in_time = changed_.wait_until(lock, deadline.time_point(), is_done);
-  if (!in_time) {
-    Cancel();
-    changed_.wait(lock, is_done);
-  }
-  if (committed_.has_value()) return *committed_;
-  if (in_time) return status_;
-  return absl::DeadlineExceededError(
-      absl::StrFormat("the daemon did not answer the commit of \"%s\" in time; its version says "
-                      "whether the contents are the new ones",
+  return Ask(
+      lock, request, deadline,
+      absl::StrFormat(writable_ ? "the daemon did not answer the commit of \"%s\" in time; its "
+                                  "version says whether the contents are the new ones"
+                                : "the daemon did not answer the release of \"%s\" in time",
                       tensor_.name()));
+}
+
+absl::StatusOr<v1::Tensor> TensorMapping::Renew(Deadline deadline) {
+  std::unique_lock lock(mutex_);
+  AGMM_RETURN_IF_ERROR(CheckOpen(lock, deadline));
+  if (leased_) return tensor_;
+  v1::MapTensorRequest renew;
+  renew.mutable_renew();
+  renewing_ = true;
+  absl::StatusOr<v1::Tensor> tensor = Ask(
+      lock, renew, deadline,
+      absl::StrFormat("\"%s\" was in use until the deadline of the renewal, and the mapping has "
+                      "ended; map it again after its jobs and transfers, or with a longer timeout",
+                      tensor_.name()));
+  renewing_ = false;
+  if (!tensor.ok()) return tensor;
+  bool shown = !detached_;
+  if (shown)
+    for (ShardMemory& memory : memory_) shown = memory.Show() && shown;
+  if (!shown) {
+    Detach();
+    Cancel();
+    LetEnd();
+    changed_.wait(lock, [this] { return done_; });
+    return status_;
+  }
+  leased_ = true;
+  tensor_ = *tensor;
+  return tensor;
+}
+
+absl::Status TensorMapping::CheckOpen(std::unique_lock<std::mutex>& lock, Deadline deadline) {
+  if (asking_) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the lease on \"%s\" is being returned or renewed on another thread; call one at a time",
+        tensor_.name()));
+  }
+  if (held_) return absl::OkStatus();
+  if (changed_.wait_until(lock, deadline.time_point(), [this] { return done_; })) return status_;
+  return absl::AbortedError("the mapping is ending");
+}
+
+absl::StatusOr<v1::Tensor> TensorMapping::Ask(std::unique_lock<std::mutex>& lock,
+                                              const v1::MapTensorRequest& request,
+                                              Deadline deadline, const std::string& overdue) {
+  asking_ = writing_ = true;
+  answer_.reset();
+  request_ = request;
+  StartWrite(&request_);
+  const auto is_answered = [this] { return done_ || (answer_.has_value() && !writing_); };
+  const bool in_time = changed_.wait_until(lock, deadline.time_point(), is_answered);
+  asking_ = false;
+  if (!in_time || ending_) {
+    Detach();
+    Cancel();
+    LetEnd();
+    changed_.wait(lock, [this] { return done_; });
+  }
+  if (answer_.has_value()) return *answer_;
+  if (in_time) return status_;
+  return absl::DeadlineExceededError(overdue);
 }
 
 absl::Status TensorMapping::status() const {
   std::lock_guard lock(mutex_);
   if (done_) return status_;
-  return detached_ ? absl::AbortedError("the mapping is ending") : absl::OkStatus();
+  if (detached_) return absl::AbortedError("the mapping is ending");
+  if (leased_) return absl::OkStatus();
+  return absl::FailedPreconditionError("the mapping has no lease; renew it");
 }
 
 void TensorMapping::OnWriteDone(bool) {
@@ -223,13 +284,11 @@ void TensorMapping::OnReadDone(bool ok) {
   if (!ok) {
     // The daemon reclaims the memory, or was lost.
     Detach();
-    return Release();
+    return LetEnd();
   }
-  if (answered_) {
-    committed_ = response_.tensor();
-    return StartRead(&response_);
-  }
-  answered_ = true;
+  answer_ = response_.tensor();
+  // The first response is read again once it was used.
+  if (std::exchange(answered_, true)) StartRead(&response_);
   changed_.notify_all();
 }
 
@@ -253,7 +312,7 @@ void TensorMapping::OnDone(const grpc::Status& status) {
 void TensorMapping::Detach() {
   if (std::exchange(detached_, true)) return;
   bool all = true;
-  for (size_t i = 0; i < shards_.size(); ++i) all &= ReplaceByOwn(shards_[i].data, shard_bytes_[i]);
+  for (ShardMemory& memory : memory_) all = memory.Drop() && all;
   if (all) files_.Release();
 }
 
@@ -261,23 +320,23 @@ void TensorMapping::Cancel() {
   if (call_.has_value()) call_->context()->TryCancel();
 }
 
-void TensorMapping::Release() {
+void TensorMapping::LetEnd() {
   if (std::exchange(held_, false)) RemoveHold();
 }
 
 void TensorMapping::End() {
   std::unique_lock lock(mutex_);
-  if (committing_) return;
   ended_here_ |= !detached_;
-  Cancel();
-  Release();
+  if (asking_ && !renewing_) {
+    ending_ = true;
+  } else {
+    Cancel();
+    LetEnd();
+  }
   changed_.wait(lock, [this] { return done_; });
 }
 
-TensorMapping::~TensorMapping() {
-  End();
-  for (size_t i = 0; i < shards_.size(); ++i) munmap(shards_[i].data, shard_bytes_[i]);
-}
+TensorMapping::~TensorMapping() { End(); }
 
 absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse& response,
                                                     Deadline deadline) {

@@ -1,7 +1,7 @@
 // Maps a tensor's shards into this process's memory: reads and writes there reach the tensor
-// itself. For clients on the daemon's host, connected over its unix socket. The daemon does not
-// reuse the memory before this process has unmapped it or ended, even if the stream breaks. A
-// forked child does not inherit it.
+// itself, while the mapping holds a lease on it. For clients on the daemon's host, connected over
+// its unix socket. The daemon does not reuse the memory before this process has unmapped it or
+// ended, even if the stream breaks. A forked child does not inherit it.
 #pragma once
 
 #include <condition_variable>
@@ -18,6 +18,7 @@
 #include "agmm/v1/tensor.grpc.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "client/connect/connection.h"
+#include "client/connect/shard_memory.h"
 #include "kernels/base/deadline.h"
 
 namespace agmm {
@@ -71,20 +72,28 @@ class TensorMapping final
   const v1::Tensor& tensor() const { return tensor_; }
   const std::vector<Shard>& shards() const { return shards_; }
 
-  // Makes the shards' bytes the new contents; later writes to the memory have no effect. May be
-  // called once. Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a mapping
-  // that is not writable, or was committed; ABORTED or CANCELLED if the mapping had ended before;
-  // DEADLINE_EXCEEDED if the outcome is not known; the mapping has ended in this case, too.
+  // Makes the shards' bytes the new contents, and returns the lease: until Renew, the memory is
+  // private NaNs. Returns the tensor with its new version. Errors: FAILED_PRECONDITION for a
+  // mapping that is not writable, or has no lease; ABORTED or CANCELLED if the mapping had ended
+  // before; DEADLINE_EXCEEDED if the outcome is not known. After DEADLINE_EXCEEDED the mapping has
+  // ended.
   absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
+  // Returns the lease of a mapping that is not writable, as Commit does for a writable one.
+  absl::StatusOr<v1::Tensor> Release(Deadline deadline);
+  // Takes the lease again, after the users of the tensor so far; the memory is then the tensor's at
+  // the same addresses. Returns the tensor, at once if the mapping has its lease. Errors: those of
+  // Commit, and NOT_FOUND for a deleted tensor; after each, except for a call that another thread
+  // is in, the mapping has ended.
+  absl::StatusOr<v1::Tensor> Renew(Deadline deadline);
 
-  // Returns the lease: a writable tensor that was not committed is left without contents. The
-  // memory stays, as private zeros. Has no effect on a mapping that has ended, or while a commit is
-  // in progress.
+  // Ends the mapping: a writable tensor that was not committed is left without contents. The memory
+  // stays, as private NaNs. Waits for a commit or a release in progress, and ends a renewal. Has
+  // no effect on a mapping that has ended.
   void End();
 
-  // OK while the memory is the tensor's. Once the mapping has ended (by a commit, by End, with its
-  // session, its world or the daemon, or by an interrupt), the reason: the memory is then private
-  // zeros.
+  // OK while the memory is the tensor's. FAILED_PRECONDITION between a commit or a release and the
+  // renewal. Once the mapping has ended (by End, with its session, its world or the daemon, or by
+  // an interrupt), the reason.
   absl::Status status() const;
 
  private:
@@ -93,11 +102,21 @@ class TensorMapping final
   absl::Status Map(const v1::MapTensorResponse& response, Deadline deadline);
   // Backs the shards with large pages, if the machine has them, before they are written.
   void TakeLargePages(Deadline deadline);
-  // Replaces the shards by private memory, and tells the daemon.
+  // Returns the lease by `request`.
+  absl::StatusOr<v1::Tensor> Return(const v1::MapTensorRequest& request, Deadline deadline);
+  // Sends `request` and waits for its answer. Ends the mapping at the deadline, with `overdue`, and
+  // if End waits. These, and all below, require the lock.
+  absl::StatusOr<v1::Tensor> Ask(std::unique_lock<std::mutex>& lock,
+                                 const v1::MapTensorRequest& request, Deadline deadline,
+                                 const std::string& overdue);
+  // The error of a call that needs the stream, or OK.
+  absl::Status CheckOpen(std::unique_lock<std::mutex>& lock, Deadline deadline);
+  // Replaces the shards by private memory for good, and tells the daemon.
   void Detach();
+  // Ends the call.
   void Cancel();
   // Lets the call end: no more messages will be sent or read.
-  void Release();
+  void LetEnd();
 
   void OnWriteDone(bool ok) override;
   void OnReadDone(bool ok) override;
@@ -106,22 +125,26 @@ class TensorMapping final
   const bool writable_;
   v1::Tensor tensor_;
   std::vector<Shard> shards_;
-  std::vector<size_t> shard_bytes_;
-  MappedFiles files_;               // released once all shards are detached
-  v1::MapTensorRequest request_;    // gRPC's while writing_
-  v1::MapTensorResponse response_;  // gRPC's while it reads
+  std::vector<ShardMemory> memory_;  // of the shards
+  MappedFiles files_;                // released once all shards are detached
+  v1::MapTensorRequest request_;     // gRPC's while writing_
+  v1::MapTensorResponse response_;   // gRPC's while it reads
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<Connection::Call> call_;  // until the call is done
   std::shared_ptr<void> use_;
   bool held_ = true;  // keeps the call open, so that any thread may start a write or a read
-  bool writing_ = true, answered_ = false, committing_ = false;
+  bool writing_ = true, answered_ = false;
+  bool leased_ = true;     // the memory is the tensor's, unless detached_
+  bool asking_ = false;    // a call waits for an answer
+  bool renewing_ = false;  // and this call is Renew
+  bool ending_ = false;    // End waits for the call
   bool detached_ = false;
-  bool ended_here_ = false;  // by End
-  bool done_ = false;        // gRPC no longer uses this object
-  std::optional<v1::Tensor> committed_;
-  absl::Status status_;  // once done_
+  bool ended_here_ = false;           // by End
+  bool done_ = false;                 // gRPC no longer uses this object
+  std::optional<v1::Tensor> answer_;  // to the last message
+  absl::Status status_;               // once done_
 };
 
 }  // namespace agmm

@@ -14,6 +14,20 @@ struct MappingState {
     if (Forked()) static_cast<void>(mapping.release());
   }
 
+  // Calls a method of the mapping, with the client's timeout for it.
+  Result<TensorInfo> Call(absl::StatusOr<v1::Tensor> (TensorMapping::*method)(Deadline),
+                          absl::Duration (ClientState::*timeout_of)(Milliseconds) const,
+                          Milliseconds timeout) const {
+    const ClientState::Use use = client->Begin();
+    if (use == nullptr) {
+      return Refusal(Status(
+          StatusCode::kFailedPrecondition,
+          absl::StrFormat("the client of the mapping of \"%s\" was closed; commit before that",
+                          tensor.name)));
+    }
+    return ToPublic((mapping.get()->*method)(Deadline::After(((*use).*timeout_of)(timeout))));
+  }
+
   std::shared_ptr<ClientState> client;
   std::unique_ptr<TensorMapping> mapping;
   TensorInfo tensor;
@@ -47,6 +61,15 @@ Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds
   return Mapping(std::move(state));
 }
 
+namespace {
+
+Status NoTensor() {
+  return Status(StatusCode::kFailedPrecondition,
+                "this Mapping stands for no tensor; take one from Client::Map");
+}
+
+}  // namespace
+
 Mapping::Mapping() = default;
 Mapping::Mapping(std::unique_ptr<MappingState> state) : state_(std::move(state)) {}
 Mapping::Mapping(Mapping&&) noexcept = default;
@@ -72,18 +95,21 @@ void Mapping::Detach() {
 }
 
 Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {
-  if (state_ == nullptr) {
-    return Status(StatusCode::kFailedPrecondition,
-                  "this Mapping stands for no tensor; take one from Client::Map");
-  }
-  const ClientState::Use client = state_->client->Begin();
-  if (client == nullptr) {
-    return Refusal(
-        Status(StatusCode::kFailedPrecondition,
-               absl::StrFormat("the client of the mapping of \"%s\" was closed; commit before that",
-                               state_->tensor.name)));
-  }
-  return ToPublic(state_->mapping->Commit(Deadline::After(client->CallTimeout(timeout))));
+  if (state_ == nullptr) return NoTensor();
+  return state_->Call(&TensorMapping::Commit, &ClientState::CallTimeout, timeout);
+}
+
+Result<TensorInfo> Mapping::Release(Milliseconds timeout) {
+  if (state_ == nullptr) return NoTensor();
+  return state_->Call(&TensorMapping::Release, &ClientState::CallTimeout, timeout);
+}
+
+Result<TensorInfo> Mapping::Renew(Milliseconds timeout) {
+  if (state_ == nullptr) return NoTensor();
+  Result<TensorInfo> tensor =
+      state_->Call(&TensorMapping::Renew, &ClientState::TransferTimeout, timeout);
+  if (tensor.ok()) state_->tensor = *tensor;
+  return tensor;
 }
 
 }  // namespace agmm

@@ -65,12 +65,13 @@ absl::Status HeldLease::CheckGeneration() const {
   return io_->CheckGeneration(tensor_.tensor_id(), local_generation_);
 }
 
-void HeldLease::Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply) const {
+void HeldLease::Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply, bool pin) const {
   v1::EndLeaseRequest request;
   request.set_lease_id(id_);
   request.set_node(node_);
   request.set_commit(how == LeaseEnd::kCommitted);
   request.set_untouched(how == LeaseEnd::kUntouched);
+  request.set_pin(pin);
   sequencer_->end_lease(call_, request,
                         [io = io_, id = tensor_.tensor_id(), local_generation = local_generation_,
                          reply = std::move(reply)](absl::StatusOr<v1::EndLeaseResponse> ended) {

@@ -51,8 +51,9 @@ class HeldLease {
   uint64_t local_generation() const { return local_generation_; }
   // Like TensorIo::CheckGeneration: the lease is void once its generation has ended.
   absl::Status CheckGeneration() const;
-  // If the lease's generation has ended, the error is the reason for that, see TensorIo::Explain.
-  void Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply) const;
+  // With `pin`, the lease becomes a pin, which another call returns. If the lease's generation has
+  // ended, the error is the reason for that, see TensorIo::Explain.
+  void Return(LeaseEnd how, Reply<v1::EndLeaseResponse> reply, bool pin = false) const;
 
  private:
   HeldLease(const TransferParts& parts, const CallContext& call, uint64_t id);

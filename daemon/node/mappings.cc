@@ -29,6 +29,11 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
   return again;
 }
 
+absl::Status Deleted(const v1::Tensor& tensor) {
+  return absl::NotFoundError(absl::StrFormat("tensor %d \"%s\" was deleted while it was mapped",
+                                             tensor.tensor_id(), tensor.name()));
+}
+
 }  // namespace
 
 ServedMapping::ServedMapping(Mappings* mappings, Client client)
@@ -41,6 +46,7 @@ void ServedMapping::Begin(const CallContext& call, const v1::BeginMapping& begin
     phase_ = Phase::kOpening;
     writable_ = begin.writable();
     session_id_ = begin.session_id();
+    call_ = call;
   }
   if (mappings_->files_ == nullptr)
     return OnLease(absl::FailedPreconditionError("this daemon has no socket to map tensors over"));
@@ -70,20 +76,26 @@ void ServedMapping::RequestLease(CallContext call, const v1::Tensor& tensor) {
 void ServedMapping::OnLease(absl::StatusOr<HeldLease> lease) {
   Deferred after;
   std::lock_guard lock(mutex_);
+  renewal_ = nullptr;
   if (!lease.ok()) {
     if (!end_.has_value()) end_ = lease.status();
-    return Finish(&after);
+    if (token_.empty()) return Finish(&after);
+    phase_ = Phase::kKept;
+    return Advance(&after);
   }
   lease_ = *std::move(lease);
+  leased_ = true;
   v1::MapTensorResponse offer;
   *offer.mutable_tensor() = lease_.tensor();
   if (!end_.has_value()) {
     absl::Status status = lease_.CheckGeneration();
-    if (status.ok()) status = Offer(&offer);
+    if (status.ok() && token_.empty()) status = Offer(&offer);
     if (!status.ok()) end_ = std::move(status);
   }
-  if (end_.has_value()) return ReturnLease(&after);
+  if (end_.has_value() && token_.empty()) return ReturnRest(&after);
   phase_ = Phase::kOpen;
+  if (end_.has_value()) return Advance(&after);
+  usable_ = true;
   after.Add([send = client_.send, offer = std::move(offer)] { send(offer); });
 }
 
@@ -125,19 +137,77 @@ absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
   return absl::OkStatus();
 }
 
-void ServedMapping::Commit() {
+void ServedMapping::ReturnLease(LeaseEnd how) {
   Deferred after;
   std::lock_guard lock(mutex_);
-  commit_ = true;
+  if (end_.has_value()) return;
+  if (phase_ != Phase::kOpen) {
+    return EndLocked(
+        absl::InvalidArgumentError("the mapping has no lease to return; renew it before"), &after);
+  }
+  // A lease whose generation has ended is void.
+  if (absl::Status status = lease_.CheckGeneration(); !status.ok())
+    return EndLocked(std::move(status), &after);
+  phase_ = Phase::kKeeping;
+  after.Add([self = shared_from_this(), lease = lease_, how, pin = !pin_.held()] {
+    const auto kept = [self](auto response) { self->OnKept(std::move(response)); };
+    lease.Return(how, kept, pin);
+  });
+}
+
+void ServedMapping::OnKept(absl::StatusOr<v1::EndLeaseResponse> response) {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  phase_ = Phase::kKept;
+  leased_ = usable_ = false;
+  if (response.ok()) {
+    if (!pin_.held()) pin_ = lease_;
+    v1::MapTensorResponse answer;
+    *answer.mutable_tensor() = std::move(*response->mutable_tensor());
+    if (client_.send)
+      after.Add([send = client_.send, answer = std::move(answer)] { send(answer); });
+    if (deleted_ && !end_.has_value()) end_ = Deleted(lease_.tensor());
+  } else if (!end_.has_value()) {
+    end_ = response.status();
+  }
   Advance(&after);
+}
+
+void ServedMapping::Renew() {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  if (end_.has_value()) return;
+  if (phase_ != Phase::kKept) {
+    return EndLocked(absl::InvalidArgumentError(
+                         "the mapping has its lease; commit or release it before it is renewed"),
+                     &after);
+  }
+  if (absl::Status status = lease_.CheckGeneration(); !status.ok())
+    return EndLocked(std::move(status), &after);
+  phase_ = Phase::kOpening;
+  renewal_ = std::make_shared<CancelToken>();
+  CallContext call = call_;
+  call.cancel = renewal_;
+  after.Add([self = shared_from_this(), call, tensor = lease_.tensor()] {
+    self->RequestLease(call, tensor);
+  });
 }
 
 void ServedMapping::End(absl::Status why) {
   Deferred after;
   std::lock_guard lock(mutex_);
+  EndLocked(std::move(why), &after);
+}
+
+void ServedMapping::EndLocked(absl::Status why, Deferred* after) {
   if (end_.has_value() || phase_ >= Phase::kReturning) return;
   end_ = std::move(why);
-  Advance(&after);
+  if (renewal_ != nullptr) {
+    after->Add([renewal = renewal_] {
+      renewal->Cancel(absl::CancelledError("the mapping ended while it was renewed"));
+    });
+  }
+  Advance(after);
 }
 
 void ServedMapping::EndSession(const std::string& session_id) {
@@ -148,10 +218,18 @@ void ServedMapping::EndSession(const std::string& session_id) {
   End(absl::CancelledError("the session of the mapping has ended"));
 }
 
+void ServedMapping::EndDeleted(uint64_t tensor_id) {
+  Deferred after;
+  std::lock_guard lock(mutex_);
+  if (lease_.tensor().tensor_id() != tensor_id) return;
+  deleted_ = true;
+  if (phase_ == Phase::kKept) EndLocked(Deleted(lease_.tensor()), &after);
+}
+
 void ServedMapping::Advance(Deferred* after) {
-  if (!commit_ && !end_.has_value()) return;
+  if (!end_.has_value()) return;
   if (phase_ == Phase::kIdle) return Finish(after);
-  if (phase_ == Phase::kOpen) {
+  if (phase_ == Phase::kOpen || phase_ == Phase::kKept) {
     phase_ = Phase::kUnmapping;
     const std::optional<pid_t> client = mappings_->files_.load()->Withdraw(token_);
     if (client.has_value()) {
@@ -163,39 +241,32 @@ void ServedMapping::Advance(Deferred* after) {
     }
   }
   if (phase_ != Phase::kUnmapping) return;
-  if (unmapped_) return ReturnLease(after);
-  // Only a commit waits: all other ends are answered at once, so that the client unmaps.
-  if (end_.has_value()) Tell(*end_, after);
+  if (unmapped_) return ReturnRest(after);
+  // At once, so that the client unmaps.
+  Tell(*end_, after);
 }
 
-void ServedMapping::ReturnLease(Deferred* after) {
-  // A lease whose generation has ended is void.
+void ServedMapping::ReturnRest(Deferred* after) {
+  // The rights of a generation that has ended are void.
   if (absl::Status status = lease_.CheckGeneration(); !status.ok()) {
     if (!end_.has_value()) end_ = std::move(status);
     return Finish(after);
   }
-  const bool commit = commit_ && !end_.has_value();
-  phase_ = commit ? Phase::kCommitting : Phase::kReturning;
-  const LeaseEnd how = commit           ? LeaseEnd::kCommitted
-                       : token_.empty() ? LeaseEnd::kUntouched
-                                        : LeaseEnd::kSpoiled;
-  after->Add([self = shared_from_this(), how] {
-    self->lease_.Return(how, [self](absl::StatusOr<v1::EndLeaseResponse> response) {
-      self->OnReturned(std::move(response));
-    });
+  if (!leased_ && !pin_.held()) return Finish(after);
+  phase_ = Phase::kReturning;
+  const HeldLease rest = leased_ ? lease_ : std::exchange(pin_, {});
+  const LeaseEnd how = leased_ && usable_ ? LeaseEnd::kSpoiled : LeaseEnd::kUntouched;
+  leased_ = false;
+  after->Add([self = shared_from_this(), rest, how] {
+    rest.Return(how, [self](auto response) { self->OnReturned(std::move(response)); });
   });
 }
 
 void ServedMapping::OnReturned(absl::StatusOr<v1::EndLeaseResponse> response) {
   Deferred after;
   std::lock_guard lock(mutex_);
-  if (phase_ == Phase::kCommitting && response.ok()) {
-    v1::MapTensorResponse committed;
-    *committed.mutable_tensor() = std::move(*response->mutable_tensor());
-    after.Add([send = client_.send, committed = std::move(committed)] { send(committed); });
-  }
-  if (!end_.has_value() || end_->ok()) end_ = response.status();
-  Finish(&after);
+  if (end_->ok()) end_ = response.status();
+  ReturnRest(&after);
 }
 
 void ServedMapping::Finish(Deferred* after) {
@@ -249,6 +320,8 @@ void ServedMapping::ReportHeld(bool earlier) {
   {
     std::lock_guard lock(mutex_);
     if (token_.empty() || unmapped_ || lease_.CheckGeneration().ok() == earlier) return;
+    // A pin keeps the memory, and the client did not have the right to use it.
+    if (!earlier && !leased_) return;
     if (hold_id_ == 0) hold_id_ = mappings_->next_hold_++;
     v1::MemoryHeld* held = report.mutable_memory_held();
     held->set_hold_id(hold_id_);
@@ -317,6 +390,10 @@ void Mappings::EndSession(const std::string& session_id) {
 
 void Mappings::EndAll(const absl::Status& why) {
   for (const auto& mapping : All()) mapping->End(why);
+}
+
+void Mappings::EndDeleted(uint64_t tensor_id) {
+  for (const auto& mapping : All()) mapping->EndDeleted(tensor_id);
 }
 
 void Mappings::ReportHeld() {

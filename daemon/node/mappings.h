@@ -1,5 +1,5 @@
-// Mappings of tensor shards into the memory of a client on this host, under a lease that lasts
-// until the client has unmapped them.
+// Mappings of tensor shards into the memory of a client on this host. A mapping takes a lease for
+// each use of the shards, and pins their memory in between, so that they can stay mapped.
 #pragma once
 
 #include <atomic>
@@ -26,14 +26,15 @@ namespace agmm {
 
 class Mappings;
 
-// One mapping. Thread-safe. Callbacks keep it alive until its lease has ended: the memory is mapped
-// as long as the client's connection to the file socket is open, which may be longer than its call.
+// One mapping. Thread-safe. Callbacks keep it alive until its lease and its pin have ended: the
+// memory is mapped as long as the client's connection to the file socket is open, which may be
+// longer than its call.
 class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
  public:
   // Sends the mapping's answers to its client; called without the lock, on any thread.
   struct Client {
-    // Sends the shards once the client may map them, and after a commit the tensor with its new
-    // version.
+    // Sends the shards once the client may map them, and then an answer to each commit, release and
+    // renewal.
     std::function<void(v1::MapTensorResponse)> send;
     std::function<void(absl::Status)> end;  // called once, with the last answer
   };
@@ -41,13 +42,17 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
 
   // Requests the lease, on behalf of `call`. To be called once.
   void Begin(const CallContext& call, const v1::BeginMapping& begin);
-  // Makes the shards the new contents. Answered once the client has unmapped them.
-  void Commit();
-  // Ends the mapping; OK stands for a normal end without a commit. The first end counts. If a
-  // commit has been sent to the sequencer, its answer decides.
+  // Returns the lease of an offered mapping; kCommitted makes the shards the new contents.
+  void ReturnLease(LeaseEnd how);
+  // Requests the lease again, after its return was answered.
+  void Renew();
+  // Ends the mapping; OK stands for the end that the client wants. The first end counts. If a
+  // commit has been sent to the sequencer, its client gets the answer before the end.
   void End(absl::Status why);
   // Ends the mapping if it belongs to the session.
   void EndSession(const std::string& session_id);
+  // Ends the mapping of a deleted tensor as soon as it has no lease.
+  void EndDeleted(uint64_t tensor_id);
 
   // Reports the memory as held, if the client may still have it mapped. `earlier` selects mappings
   // whose generation has ended; otherwise mappings of the current one. Called on the loop, which
@@ -58,13 +63,15 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
 
  private:
   friend class Mappings;
-  // kOpening: the lease has been requested. kOpen: the client may map the shards, and write them.
-  // kUnmapping: the client must unmap them. kReturning: the lease is being returned. kCommitting:
-  // the lease is being returned with new contents. kOver: the lease has ended.
-  enum class Phase { kIdle, kOpening, kOpen, kUnmapping, kReturning, kCommitting, kOver };
+  // kOpening: a lease has been requested, the first one or for a renewal. kOpen: the client may
+  // use the shards. kKeeping: the lease is being returned; the client may keep the shards mapped.
+  // kKept: only the pin is left. kUnmapping: the client must unmap them. kReturning: the lease or
+  // the pin is being returned. kOver: both have ended.
+  enum class Phase { kIdle, kOpening, kOpen, kKeeping, kKept, kUnmapping, kReturning, kOver };
 
   void RequestLease(CallContext call, const v1::Tensor& tensor);
   void OnLease(absl::StatusOr<HeldLease> lease);
+  void OnKept(absl::StatusOr<v1::EndLeaseResponse> response);
   void OnReturned(absl::StatusOr<v1::EndLeaseResponse> response);
   // Called when the client's connection to the file socket has ended.
   void OnUnmapped();
@@ -72,8 +79,10 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   void OnStillMapped(pid_t client);
 
   // These, and all below, require the lock.
+  void EndLocked(absl::Status why, Deferred* after);
   void Advance(Deferred* after);
-  void ReturnLease(Deferred* after);
+  // Returns the lease, or else the pin; finishes once it has neither.
+  void ReturnRest(Deferred* after);
   // Reports the end to the client, once.
   void Tell(const absl::Status& status, Deferred* after);
   void Finish(Deferred* after);
@@ -85,15 +94,20 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
 
   std::mutex mutex_;  // of all below
   Phase phase_ = Phase::kIdle;
-  Client client_;                    // null once the end was reported
-  std::string session_id_;           // ends the mapping
-  bool commit_ = false;              // requested
-  std::optional<absl::Status> end_;  // the first one
-  HeldLease lease_;
-  std::set<int> ranks_;    // ranks with mapped shards
-  std::string token_;      // of the files; empty: not offered yet
-  bool unmapped_ = false;  // no process has the memory mapped
-  uint64_t hold_id_ = 0;   // id of the report that the memory is held; 0: not reported
+  Client client_;                         // null once the end was reported
+  std::string session_id_;                // ends the mapping
+  CallContext call_;                      // of the mapping's stream
+  std::optional<absl::Status> end_;       // the first one
+  HeldLease lease_;                       // the last one
+  bool leased_ = false;                   // it has not been returned
+  bool usable_ = false;                   // the client was told that it has the lease
+  HeldLease pin_;                         // from the first return of a lease on
+  std::shared_ptr<CancelToken> renewal_;  // withdraws the lease of a renewal; null: no renewal
+  bool deleted_ = false;                  // the tensor
+  std::set<int> ranks_;                   // ranks with mapped shards
+  std::string token_;                     // of the files; empty: not offered yet
+  bool unmapped_ = false;                 // no process has the memory mapped
+  uint64_t hold_id_ = 0;  // id of the report that the memory is held; 0: not reported
 };
 
 // The mappings of this daemon's clients. Thread-safe.
@@ -118,6 +132,7 @@ class Mappings {
   // clients still have mapped keeps its lease, or is reported by ReportHeld.
   void EndSession(const std::string& session_id);
   void EndAll(const absl::Status& why);
+  void EndDeleted(uint64_t tensor_id);
 
   // Reports memory of earlier generations that clients still have mapped. Called on the loop.
   void ReportHeld();

@@ -255,6 +255,8 @@ void Member::Obey(const v1::Command& command) {
     case v1::Command::kReportProgress:
       return parts_.runner->ReportProgress(command.report_progress(), PathsNow());
     case v1::Command::kFillShards: return parts_.filler->Fill(command.fill_shards());
+    case v1::Command::kEndMappings:
+      return handlers_.end_mappings(command.end_mappings().tensor_id());
     case v1::Command::kWorld:
     case v1::Command::COMMAND_NOT_SET: stale_commands_->Add();
   }

@@ -49,6 +49,8 @@ class Member {
                                                                                 const auto&) {};
     // Reports the memory of earlier generations that clients still have mapped.
     std::function<void()> report_held = [] {};
+    // The tensor is deleted, and clients of this node may have it mapped.
+    std::function<void(uint64_t tensor_id)> end_mappings = [](uint64_t) {};
     // Called with true once this node is ready in a world without missing nodes.
     std::function<void(bool)> complete = [](bool) {};
   };

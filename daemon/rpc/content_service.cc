@@ -213,8 +213,8 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
     ServedMapping::Client client;
     client.send = [self = Self<MapTensorStream>()](v1::MapTensorResponse response) {
       self->Send(std::move(response));
-      // The next message is a commit or the end. No message follows the answer to a commit.
-      if (!std::exchange(self->offered_, true)) self->Read();
+      // The next message is read now, because it may use this answer.
+      self->Read();
     };
     client.end = [self = Self<MapTensorStream>()](absl::Status why) { self->End(std::move(why)); };
     absl::StatusOr<std::shared_ptr<ServedMapping>> mapping = mappings_->Create(std::move(client));
@@ -226,12 +226,13 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
 
   void OnMessage(v1::MapTensorRequest* request) override {
     if (absl::Status valid = Check(*request); !valid.ok()) return mapping_->End(std::move(valid));
-    if (request->has_commit()) return mapping_->Commit();
+    if (request->has_commit()) return mapping_->ReturnLease(LeaseEnd::kCommitted);
+    if (request->has_release()) return mapping_->ReturnLease(LeaseEnd::kUntouched);
+    if (request->has_renew()) return mapping_->Renew();
     begun_ = true;
     mapping_->Begin(call_, request->begin());
   }
   void OnHalfClose() override {
-    // The normal end of a mapping that has nothing to commit.
     mapping_->End(begun_
                       ? absl::OkStatus()
                       : absl::InvalidArgumentError("the mapping ended before its first message"));
@@ -249,11 +250,16 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
     AGMM_RETURN_IF_ERROR(Validate(request));
     if (request.has_begin() && begun_)
       return absl::InvalidArgumentError("a message begins the mapping again");
-    if (request.has_commit() && !begun_)
+    if (!request.has_begin() && !begun_)
       return absl::InvalidArgumentError("the first message of a mapping does not begin it");
     if (request.has_commit() && !mapping_->writable()) {
       return absl::InvalidArgumentError(
           "a read-only mapping cannot be committed; begin a writable one");
+    }
+    if (request.has_release() && mapping_->writable()) {
+      return absl::InvalidArgumentError(
+          "a writable mapping cannot be released, because its contents may have changed; commit "
+          "it");
     }
     if (request.has_begin() && !local_) {
       return absl::FailedPreconditionError(
@@ -266,7 +272,6 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
   const bool local_;
   std::shared_ptr<ServedMapping> mapping_;  // from OnStart on; null if it was refused
   std::atomic<bool> begun_ = false;
-  bool offered_ = false;
 };
 
 }  // namespace

@@ -350,10 +350,13 @@ absl::Status Validate(const v1::MapTensorRequest& request) {
     case v1::MapTensorRequest::kBegin:
       AGMM_RETURN_IF_ERROR(CheckId("begin.session_id", request.begin().session_id()));
       return CheckRef("begin.tensor", request.begin().tensor());
-    case v1::MapTensorRequest::kCommit: return absl::OkStatus();
+    case v1::MapTensorRequest::kCommit:
+    case v1::MapTensorRequest::kRenew:
+    case v1::MapTensorRequest::kRelease: return absl::OkStatus();
     case v1::MapTensorRequest::MESSAGE_NOT_SET: break;
   }
-  return absl::InvalidArgumentError("a message of a mapping is empty; set begin or commit");
+  return absl::InvalidArgumentError(
+      "a message of a mapping is empty; set begin, commit, release or renew");
 }
 
 // Jobs.

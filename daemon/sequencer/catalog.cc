@@ -67,7 +67,16 @@ void Catalog::SetContents(uint64_t tensor_id, bool ready) {
 
 void Catalog::Unlink(Entry* entry) {
   entries_.Unlink(entry);
+  const uint64_t id = entry->tensor.tensor_id();
+  const auto is_pin = [id](const Lease& l) { return l.tensor == id && l.kind == LeaseKind::kPin; };
+  for (uint64_t pin : leases_.Select(is_pin)) SendEndMappings(*leases_.Find(pin));
   GrantOrErase(entry);
+}
+
+void Catalog::SendEndMappings(const Lease& pin) {
+  v1::Command command;
+  command.mutable_end_mappings()->set_tensor_id(pin.tensor);
+  members_->Send(pin.node, command);
 }
 
 void Catalog::GrantOrErase(Entry* entry) {
@@ -221,9 +230,11 @@ void Catalog::EndLease(const CallContext&, const v1::EndLeaseRequest& request,
   if (!lease->granted) {
     Refuse(lease, absl::CancelledError("the caller cancelled its request"));
   } else {
-    tensor = End(lease, request.commit()      ? LeaseEnd::kCommitted
-                        : request.untouched() ? LeaseEnd::kUntouched
-                                              : LeaseEnd::kSpoiled);
+    tensor = End(lease,
+                 request.commit()      ? LeaseEnd::kCommitted
+                 : request.untouched() ? LeaseEnd::kUntouched
+                                       : LeaseEnd::kSpoiled,
+                 request.pin());
   }
   if (!tensor.ok()) return reply(tensor.status());
   v1::EndLeaseResponse response;
@@ -231,7 +242,7 @@ void Catalog::EndLease(const CallContext&, const v1::EndLeaseRequest& request,
   reply(std::move(response));
 }
 
-absl::StatusOr<v1::Tensor> Catalog::End(const Lease* lease, LeaseEnd how) {
+absl::StatusOr<v1::Tensor> Catalog::End(Lease* lease, LeaseEnd how, bool pin) {
   Entry* entry = entries_.Find(lease->tensor);
   const bool commit = how == LeaseEnd::kCommitted;
   absl::Status refusal;
@@ -258,7 +269,13 @@ absl::StatusOr<v1::Tensor> Catalog::End(const Lease* lease, LeaseEnd how) {
     entries_.LinkEntry(entry);
   }
   v1::Tensor tensor = entry->tensor;
-  ReleaseLease(lease);
+  if (pin && refusal.ok()) {
+    leases_.Pin(lease);
+    if (entry->link == Link::kUnlinked) SendEndMappings(*lease);
+    GrantOrErase(entry);
+  } else {
+    ReleaseLease(lease);
+  }
   if (!refusal.ok()) return refusal;
   return tensor;
 }
@@ -330,13 +347,13 @@ void Catalog::OnFilled(int node, const v1::TensorFilled& filled) {
   if (it->second.error.ok()) it->second.error = FromProto(filled.error());
   if (!it->second.nodes.empty()) return;
   const Filling filling = std::move(fills_.extract(it).mapped());
-  const Lease* lease = leases_.Find(filling.lease);
+  Lease* lease = leases_.Find(filling.lease);
   absl::Status error = filling.error;
   // Does not commit, because a lost caller would not learn that the new tensor took the name.
   if (error.ok() && entries_.Find(lease->tensor)->link == Link::kPut)
     error = lease->cancel->status();
   absl::StatusOr<v1::Tensor> tensor =
-      End(lease, error.ok() ? LeaseEnd::kCommitted : LeaseEnd::kSpoiled);
+      End(lease, error.ok() ? LeaseEnd::kCommitted : LeaseEnd::kSpoiled, /*pin=*/false);
   if (!error.ok()) tensor = error;
   filling.reply(std::move(tensor));
 }

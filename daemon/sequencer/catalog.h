@@ -46,7 +46,7 @@ class Catalog : public WorldListener {
   // new tensor until its commit gives it the name and unlinks the tensor that had it; without a
   // commit it is deleted. CheckOwner must allow this, again at the commit.
   void BeginLease(const CallContext&, const v1::BeginLeaseRequest&, Reply<v1::BeginLeaseResponse>);
-  // Cancels a lease that still waits.
+  // Cancels a lease that still waits. With `pin`, a granted one becomes a pin.
   void EndLease(const CallContext&, const v1::EndLeaseRequest&, Reply<v1::EndLeaseResponse>);
   // Deletes the session's tensors, and ends its puts: waiting puts at once, the others by refusing
   // their commit.
@@ -88,8 +88,10 @@ class Catalog : public WorldListener {
   void ReleaseLease(const Lease* lease);
   // Ends a waiting lease.
   void Refuse(Lease* lease, const absl::Status& why);
-  // Ends a granted lease. Returns the tensor's state at that moment.
-  absl::StatusOr<v1::Tensor> End(const Lease* lease, LeaseEnd how);
+  // Ends a granted lease, or turns it into a pin. Returns the tensor's state at that moment.
+  absl::StatusOr<v1::Tensor> End(Lease* lease, LeaseEnd how, bool pin);
+  // The tensor of the pin is deleted.
+  void SendEndMappings(const Lease& pin);
   // Returns the entry that the lease is for. Sets the lease's fields for a put.
   absl::StatusOr<Entry*> LeaseTarget(const CallContext& ctx, const v1::BeginLeaseRequest& request,
                                      Lease* lease);

@@ -21,8 +21,8 @@
 namespace agmm {
 
 // Jobs share a tensor under kJob leases, because jobs on one tensor run on the same ranks, in
-// launch order.
-enum class LeaseKind { kRead, kWrite, kJob };
+// launch order. A kPin keeps the memory, and delays no lease.
+enum class LeaseKind { kRead, kWrite, kJob, kPin };
 
 struct Lease {
   uint64_t id = 0;  // random, because anyone who knows it can end the lease; 0: Add chooses it
@@ -75,7 +75,9 @@ class LeaseTable {
     if (it == rows_.end() || it->second.waiting == it->second.leases.end()) return nullptr;
     const Row& row = it->second;
     Lease* next = &*row.waiting;
-    const int all = row.granted[0] + row.granted[1] + row.granted[2];
+    const int all = row.granted[static_cast<int>(LeaseKind::kRead)] +
+                    row.granted[static_cast<int>(LeaseKind::kWrite)] +
+                    row.granted[static_cast<int>(LeaseKind::kJob)];
     const int same =
         next->kind == LeaseKind::kWrite ? 0 : row.granted[static_cast<int>(next->kind)];
     return same == all ? next : nullptr;
@@ -86,14 +88,23 @@ class LeaseTable {
     ++row.granted[static_cast<int>(lease->kind)];
     ++row.waiting;
   }
+  // Turns a granted lease into a pin with the same id.
+  void Pin(Lease* lease) {
+    Row& row = rows_.at(lease->tensor);
+    --row.granted[static_cast<int>(lease->kind)];
+    lease->kind = LeaseKind::kPin;
+    ++row.granted[static_cast<int>(lease->kind)];
+  }
   // Returns a granted lease on the same tensor that `waiting` waits for, preferably a job's; null
-  // if nothing is granted.
+  // if none is granted.
   const Lease* HolderBefore(const Lease& waiting) const {
     const Row& row = rows_.at(waiting.tensor);
-    const auto job = std::find_if(row.leases.begin(), Leases::const_iterator(row.waiting),
-                                  [](const Lease& lease) { return lease.kind == LeaseKind::kJob; });
-    if (job != row.waiting) return &*job;
-    return row.leases.begin() == row.waiting ? nullptr : &row.leases.front();
+    const Lease* holder = nullptr;
+    for (auto it = row.leases.begin(); it != row.waiting; ++it) {
+      if (it->kind == LeaseKind::kJob) return &*it;
+      if (holder == nullptr && it->kind != LeaseKind::kPin) holder = &*it;
+    }
+    return holder;
   }
   bool IsLeased(uint64_t tensor) const { return rows_.count(tensor) > 0; }
   // Returns true if a write, granted or waiting, will produce contents.
@@ -124,7 +135,7 @@ class LeaseTable {
   struct Row {
     Leases leases;
     Leases::iterator waiting = leases.end();  // the first lease that is not granted
-    int granted[3] = {0, 0, 0};               // by kind
+    int granted[4] = {0, 0, 0, 0};            // by kind
   };
   std::map<uint64_t, Row> rows_;  // by tensor; without empty ones
   absl::flat_hash_map<uint64_t, Leases::iterator> by_id_;

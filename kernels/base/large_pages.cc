@@ -19,9 +19,8 @@ bool Missing(int result) {
   return result != 0 && (errno == EINVAL || errno == ENOSYS || errno == EPERM);
 }
 
-}  // namespace
-
-void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
+// Reserves `bytes` of addresses that begin `wanted` bytes after a large page does.
+void* Reserve(int64_t bytes, int64_t wanted) {
   const int64_t size = RoundUp(bytes, kPageBytes);
   // Has room to move the beginning to a large page; the rest is unmapped below.
   const int64_t room = size + kLargePageBytes;
@@ -29,20 +28,29 @@ void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
       mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (reserved == MAP_FAILED) return MAP_FAILED;
   auto* const begin = static_cast<std::byte*>(reserved);
-  const int64_t wanted = offset_bytes % kLargePageBytes;
   const int64_t have = static_cast<int64_t>(reinterpret_cast<uintptr_t>(begin) % kLargePageBytes);
   const int64_t shift = (wanted - have + kLargePageBytes) % kLargePageBytes;
-  void* const data = mmap(begin + shift, size, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED,
-                          fd, offset_bytes);
-  if (data == MAP_FAILED) {
-    const int error = errno;
-    munmap(reserved, room);
-    errno = error;
-    return MAP_FAILED;
-  }
   if (shift > 0) munmap(begin, shift);
   munmap(begin + shift + size, room - shift - size);
-  return data;
+  return begin + shift;
+}
+
+}  // namespace
+
+void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes) {
+  void* const reserved = Reserve(bytes, offset_bytes % kLargePageBytes);
+  if (reserved == MAP_FAILED) return MAP_FAILED;
+  void* const data =
+      mmap(reserved, bytes, protection, MAP_SHARED | MAP_NORESERVE | MAP_FIXED, fd, offset_bytes);
+  if (data != MAP_FAILED) return data;
+  const int error = errno;
+  munmap(reserved, bytes);
+  errno = error;
+  return MAP_FAILED;
+}
+
+void* ReserveLike(const void* data, int64_t bytes) {
+  return Reserve(bytes, static_cast<int64_t>(reinterpret_cast<uintptr_t>(data) % kLargePageBytes));
 }
 
 bool MakeLargePages(std::byte* data, int64_t bytes) {

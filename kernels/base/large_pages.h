@@ -13,6 +13,10 @@ inline constexpr int64_t kLargePageBytes = int64_t{2} << 20;
 // can be mapped as such. Returns MAP_FAILED and sets errno on failure.
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes);
 
+// Reserves `bytes` > 0 of addresses, without access, where what lies at `data` can move with its
+// large pages. Returns MAP_FAILED and sets errno on failure.
+void* ReserveLike(const void* data, int64_t bytes);
+
 // Turns all complete large-page ranges in [data, data + bytes), which MapShared has mapped, into
 // large pages. The contents stay, even while other threads use them. Returns false if the machine
 // does not support large pages; true if it has run out of them, because only speed depends on them.

@@ -1,6 +1,7 @@
 // Mapped tensors through the public library.
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <thread>
@@ -59,7 +60,11 @@ class LibraryMapping : public LibraryTest {
     EXPECT_TRUE(got.ok()) << got.status().ToString();
     return a;
   }
-  static std::vector<float> Zeros() { return std::vector<float>(kM * kK); }
+  static bool AllNan(const Mapping& mapping) {
+    const std::vector<float> values = Read(mapping);
+    return !values.empty() &&
+           std::all_of(values.begin(), values.end(), [](float value) { return value != value; });
+  }
 
   const std::vector<float> old_ = Integers(kM * kK, 1), new_ = Integers(kM * kK, 5);
   std::unique_ptr<Client> client_;
@@ -83,7 +88,7 @@ TEST_F(LibraryMapping, WritesToAMappingTakeEffectWithItsCommit) {
   EXPECT_EQ(GetA(*client_), new_);
   // Later writes have no effect.
   EXPECT_TRUE(mapping.detached());
-  EXPECT_EQ(Read(mapping), Zeros());
+  EXPECT_TRUE(AllNan(mapping));
   Write(mapping, old_);
   EXPECT_EQ(GetA(*client_), new_);
   EXPECT_EQ(mapping.Commit().status().code(), StatusCode::kFailedPrecondition);
@@ -154,7 +159,7 @@ TEST_F(LibraryMapping, DetachEndsItAndKeepsTheMemory) {
     EXPECT_TRUE(mapping->detached());
     ASSERT_EQ(mapping->shards().size(), 2u);
     EXPECT_EQ(mapping->shards()[0].data, data);
-    for (const float value : Read(*mapping)) ASSERT_EQ(value, 0);
+    EXPECT_TRUE(AllNan(*mapping));
     mapping->Detach();
   }
   Write(writable, new_);
@@ -205,7 +210,7 @@ TEST_F(LibraryMapping, DetachOutlivesTheClientAndTheDaemon) {
   client_.reset();
   other.Detach();
   EXPECT_TRUE(mapping.detached());
-  EXPECT_EQ(Read(mapping), Zeros());
+  EXPECT_TRUE(AllNan(mapping));
 }
 
 TEST_F(LibraryMapping, AMapAndItsWaitersRespectTheirTimeouts) {
@@ -231,7 +236,7 @@ TEST_F(LibraryMapping, AMappingThatOutlivesItsClientIsDetached) {
     for (Mapping* mapping : {&writable, &readable}) {
       EXPECT_TRUE(mapping->detached());
       EXPECT_EQ(mapping->shards().size(), 2u);
-      for (const float value : Read(*mapping)) ASSERT_EQ(value, 0);
+      EXPECT_TRUE(AllNan(*mapping));
     }
     Write(writable, new_);
     const Status status = writable.Commit().status();
@@ -261,9 +266,203 @@ TEST_F(LibraryMapping, AKilledDaemonDetachesIt) {
   Mapping mapping = Map(*client_, "A", true);
   world_.Kill(0);
   EXPECT_TRUE(Eventually([&] { return mapping.detached(); }));
-  EXPECT_EQ(Read(mapping), Zeros());
+  EXPECT_TRUE(AllNan(mapping));
   const auto committed = mapping.Commit();
   EXPECT_EQ(committed.status().code(), StatusCode::kUnavailable) << committed.status().ToString();
+}
+
+TEST_F(LibraryMapping, ALoopOfJobsRunsThroughTwoMappingsAtTheSameAddresses) {
+  ASSERT_TRUE(client_->Run(Request()).ok());
+  Mapping a = Map(*client_, "A", /*writable=*/true), c = Map(*client_, "C", /*writable=*/false);
+  const std::byte* const a_data = a.shards()[0].data;
+  const std::byte* const c_data = c.shards()[0].data;
+  const std::vector<float> b = Integers(kK * kN, 2);
+  uint64_t version = a.tensor().version;
+  for (int round = 0; round < 100; ++round) {
+    SCOPED_TRACE(round);
+    const std::vector<float> values = Integers(kM * kK, round);
+    ASSERT_TRUE(c.Release().ok());
+    EXPECT_TRUE(c.detached());
+    EXPECT_TRUE(AllNan(c));
+    Write(a, values);
+    const auto committed = a.Commit();
+    ASSERT_TRUE(committed.ok()) << committed.status().ToString();
+    EXPECT_GT(std::exchange(version, committed->version), 0u);
+    EXPECT_EQ(committed->version, version);
+    EXPECT_TRUE(AllNan(a));
+    const auto done = client_->Run(Request());
+    ASSERT_TRUE(done.ok()) << done.status().ToString();
+    const auto renewed = c.Renew();
+    ASSERT_TRUE(renewed.ok()) << renewed.status().ToString();
+    EXPECT_EQ(renewed->version, c.tensor().version);
+    EXPECT_FALSE(c.detached());
+    ASSERT_EQ(Read(c), Product(values, b));
+    ASSERT_TRUE(a.Renew().ok());
+    ASSERT_EQ(Read(a), values);
+    ASSERT_EQ(a.shards()[0].data, a_data);
+    ASSERT_EQ(c.shards()[0].data, c_data);
+    // What is written to detached memory is lost, and does not come back.
+    ASSERT_TRUE(a.Commit().ok());
+    Write(a, old_);
+    ASSERT_TRUE(a.Renew().ok());
+    ASSERT_EQ(Read(a), values);
+  }
+}
+
+TEST_F(LibraryMapping, ARenewalShowsTheContentsOfOthers) {
+  Mapping writable = Map(*client_, "A", true), readable = Map(*client_, "B", false);
+  ASSERT_TRUE(writable.Commit().ok());
+  ASSERT_TRUE(readable.Release().ok());
+  ASSERT_TRUE(client_->Put("A", SpecA(), new_.data(), BytesIn(new_)).ok());
+  const std::vector<float> b = Integers(kK * kN, 9);
+  ASSERT_TRUE(client_->Put("B", SpecB(), b.data(), BytesIn(b)).ok());
+  ASSERT_TRUE(writable.Renew().ok());
+  ASSERT_TRUE(readable.Renew().ok());
+  EXPECT_EQ(Read(writable), new_);
+  EXPECT_EQ(Read(readable), b);
+  // A second renewal has no effect.
+  EXPECT_TRUE(writable.Renew().ok());
+  EXPECT_EQ(Read(writable), new_);
+}
+
+TEST_F(LibraryMapping, EachEndOfTheLeaseHasItsKindOfMapping) {
+  Mapping writable = Map(*client_, "A", true), readable = Map(*client_, "B", false);
+  EXPECT_EQ(writable.Release().status().code(), StatusCode::kFailedPrecondition);
+  EXPECT_EQ(readable.Commit().status().code(), StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(writable.Commit().ok());
+  ASSERT_TRUE(readable.Release().ok());
+  EXPECT_THAT(writable.Commit().status().message(), HasSubstr("renew it first"));
+  EXPECT_THAT(readable.Release().status().message(), HasSubstr("renew it first"));
+  // None of these ended it.
+  EXPECT_TRUE(writable.Renew().ok());
+  EXPECT_TRUE(readable.Renew().ok());
+  EXPECT_EQ(Mapping().Renew().status().code(), StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LibraryMapping, AnUncommittedRenewalLeavesNoContents) {
+  Mapping mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(mapping.Commit().ok());
+  mapping = Mapping();
+  EXPECT_EQ(GetA(*client_), old_);
+  mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(mapping.Commit().ok());
+  ASSERT_TRUE(mapping.Renew().ok());
+  mapping = Mapping();
+  EXPECT_FALSE(client_->Find("A")->has_contents);
+}
+
+TEST_F(LibraryMapping, ADeletedTensorEndsItAndReturnsItsMemory) {
+  const auto free = [&] { return client_->World()->devices[0].free_bytes; };
+  Mapping idle = Map(*client_, "A", true), waiting = Map(*client_, "B", false);
+  ASSERT_TRUE(idle.Commit().ok());
+  ASSERT_TRUE(waiting.Release().ok());
+  const int64_t before = free();
+  // The holder does nothing for this.
+  ASSERT_TRUE(client_->Delete("A").ok());
+  EXPECT_TRUE(Eventually([&] { return free() > before; }));
+  const Status status = idle.Renew().status();
+  EXPECT_EQ(status.code(), StatusCode::kNotFound) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("\"A\" was deleted"));
+  EXPECT_TRUE(AllNan(idle));
+  // Another tensor with the name is not the mapped one.
+  ASSERT_TRUE(client_->Delete("B").ok());
+  PutAB(*client_);
+  EXPECT_EQ(waiting.Renew().status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(LibraryMapping, ATensorThatIsDeletedWhileItIsUsedEndsItAtTheCommit) {
+  Mapping mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(client_->Delete("A").ok());
+  Write(mapping, new_);
+  EXPECT_EQ(Read(mapping), new_);
+  EXPECT_TRUE(mapping.Commit().ok());
+  EXPECT_EQ(mapping.Renew().status().code(), StatusCode::kNotFound);
+}
+
+TEST_F(LibraryMapping, ARenewalWaitsForItsTurnUntilItsTimeout) {
+  Mapping mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(mapping.Commit().ok());
+  const JobHandle job = Submit(*client_, LongRequest());
+  ASSERT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
+  const Status status = mapping.Renew(kWhile).status();
+  EXPECT_EQ(status.code(), StatusCode::kDeadlineExceeded) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("\"A\" was in use"));
+  EXPECT_FALSE(mapping.Renew().ok());
+  ASSERT_TRUE(job.Cancel().ok());
+  EXPECT_EQ(GetA(*client_), old_);
+}
+
+TEST_F(LibraryMapping, DetachEndsARenewal) {
+  Mapping mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(mapping.Commit().ok());
+  const JobHandle job = Submit(*client_, LongRequest());
+  ASSERT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
+  Status renewed;
+  std::thread renewer([&] { renewed = mapping.Renew().status(); });
+  mapping.Detach();
+  renewer.join();
+  EXPECT_EQ(renewed.code(), StatusCode::kCancelled) << renewed.ToString();
+  EXPECT_TRUE(AllNan(mapping));
+  ASSERT_TRUE(job.Cancel().ok());
+  EXPECT_EQ(GetA(*client_), old_);
+}
+
+TEST_F(LibraryMapping, RenewalsMayRaceWithDetach) {
+  for (int round = 0; round < 50; ++round) {
+    Mapping mapping = Map(*client_, "A", true);
+    Write(mapping, new_);
+    std::thread user([&] {
+      while (mapping.Commit().ok() && mapping.Renew().ok()) {
+      }
+    });
+    mapping.Detach();
+    user.join();
+    EXPECT_TRUE(mapping.detached());
+    EXPECT_TRUE(AllNan(mapping));
+    if (!client_->Find("A")->has_contents) PutAB(*client_);
+  }
+}
+
+TEST_F(LibraryMapping, AKilledDaemonEndsItBetweenACommitAndTheRenewal) {
+  Mapping mapping = Map(*client_, "A", true);
+  ASSERT_TRUE(mapping.Commit().ok());
+  world_.Kill(0);
+  const Status status = mapping.Renew().status();
+  EXPECT_EQ(status.code(), StatusCode::kUnavailable) << status.ToString();
+  EXPECT_TRUE(AllNan(mapping));
+}
+
+TEST_F(LibraryMapping, ItEndsWithItsClientBetweenACommitAndTheRenewal) {
+  for (const bool session : {false, true}) {
+    auto mine = ConnectHere(session);
+    Mapping mapping = Map(*mine, "A", true);
+    ASSERT_TRUE(mapping.Commit().ok());
+    mine.reset();
+    EXPECT_THAT(mapping.Renew().status().message(), HasSubstr("was closed"));
+    EXPECT_TRUE(AllNan(mapping));
+    EXPECT_EQ(GetA(*client_), old_);
+  }
+}
+
+TEST_F(LibraryMapping, ManyMappingsOfOneTensorTakeTurns) {
+  constexpr int kThreads = 4, kRounds = 50;
+  std::vector<std::thread> threads;
+  const std::vector<float> zeros(kM * kK);
+  ASSERT_TRUE(client_->Put("A", SpecA(), zeros.data(), BytesIn(zeros)).ok());
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      Mapping mapping = Map(*client_, "A", true);
+      for (int round = 0; round < kRounds; ++round) {
+        ASSERT_TRUE(mapping.Renew().ok());
+        std::vector<float> values = Read(mapping);
+        for (float& value : values) ++value;
+        Write(mapping, values);
+        ASSERT_TRUE(mapping.Commit().ok());
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(GetA(*client_), std::vector<float>(kM * kK, kThreads * kRounds));
 }
 
 }  // namespace

@@ -78,18 +78,26 @@ class MapTensor : public TensorContents {
 
   struct Client {
     explicit Client(MapTensor* test) { stream = test->stub_->MapTensor(&context); }
-    void Begin(const std::string& session = "") {
+    void Begin(const std::string& session = "", bool writable = true) {
       v1::MapTensorRequest request;
       request.mutable_begin()->set_session_id(session);
       request.mutable_begin()->mutable_tensor()->set_tensor_id(kTensor);
-      request.mutable_begin()->set_writable(true);
+      request.mutable_begin()->set_writable(writable);
       stream->Write(request);
     }
-    void Commit() {
-      v1::MapTensorRequest request;
-      request.mutable_commit();
-      stream->Write(request);
+    void Commit() { Send(&v1::MapTensorRequest::mutable_commit); }
+    void Renew() { Send(&v1::MapTensorRequest::mutable_renew); }
+    void Release() { Send(&v1::MapTensorRequest::mutable_release); }
+    bool Reads() { return stream->Read(&response); }
+    grpc::Status End() {
       stream->WritesDone();
+      return stream->Finish();
+    }
+    template <typename Message>
+    void Send(Message* (v1::MapTensorRequest::*set)()) {
+      v1::MapTensorRequest request;
+      (request.*set)();
+      stream->Write(request);
     }
     grpc::ClientContext context;
     v1::MapTensorResponse response;
@@ -177,10 +185,12 @@ TEST_F(MapTensor, ACommitInFlightIsDecidedByItsAnswer) {
   client.Commit();
   EXPECT_THAT(control_.AwaitEnded(), ElementsAre(true));
   mappings_->EndAll(absl::AbortedError("the world changed"));
+  control_.hold_end_ = false;
   control_.AnswerEnd();
-  ASSERT_TRUE(client.stream->Read(&client.response));
+  // The client gets the answer before the end.
+  ASSERT_TRUE(client.Reads());
   EXPECT_EQ(client.response.tensor().version(), 5u);
-  EXPECT_TRUE(client.stream->Finish().ok());
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
 }
 
 TEST_F(MapTensor, ACommitThatIsRefusedFails) {
@@ -217,34 +227,179 @@ TEST_F(MapTensor, TheLeaseIsReturnedWithTheConnectionAndNotWithTheStream) {
   EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
 }
 
-TEST_F(MapTensor, ACommitTakesEffectOnceItsClientHasUnmapped) {
+TEST_F(MapTensor, ItsMemoryIsPinnedFromTheFirstCommitToItsEnd) {
   Client client(this);
   client.Begin();
-  ASSERT_TRUE(client.stream->Read(&client.response));
+  ASSERT_TRUE(client.Reads());
   {
     const Fetched fetched = Fetch(client);
+    for (int round = 1; round <= 3; ++round) {
+      client.Commit();
+      ASSERT_TRUE(client.Reads());
+      EXPECT_EQ(client.response.tensor().version(), 5u);
+      // An answer has no shards, because they stay at their places.
+      EXPECT_EQ(client.response.shards_size(), 0);
+      client.Renew();
+      ASSERT_TRUE(client.Reads());
+      EXPECT_EQ(control_.begins(), round + 1);
+    }
     client.Commit();
-    AwaitReport(v1::Report::kMemoryHeld);
-    EXPECT_THAT(control_.commits(), IsEmpty());
+    ASSERT_TRUE(client.Reads());
+    EXPECT_THAT(control_.commits(), ElementsAre(true, true, true, true));
+    EXPECT_THAT(control_.pins(), ElementsAre(true, false, false, false));
+    EXPECT_TRUE(client.End().ok());
+    // The pin is returned with the connection.
+    EXPECT_EQ(mappings_->count(), 1u);
+    EXPECT_EQ(control_.commits().size(), 4u);
   }
-  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(true));
-  ASSERT_TRUE(client.stream->Read(&client.response));
-  EXPECT_EQ(client.response.tensor().version(), 5u);
-  EXPECT_TRUE(client.stream->Finish().ok());
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  EXPECT_THAT(control_.commits(), ElementsAre(true, true, true, true, false));
+  EXPECT_TRUE(control_.untouched().back());
+  // A client without the right to use the memory does not hold it.
+  for (const v1::Report& report : reports_) EXPECT_FALSE(report.has_memory_held());
 }
 
-TEST_F(MapTensor, ACommitIsVoidIfItsSessionEndsBeforeTheUnmap) {
+TEST_F(MapTensor, AReleaseLeavesTheContents) {
+  Client client(this);
+  client.Begin("", /*writable=*/false);
+  ASSERT_TRUE(client.Reads());
+  client.Release();
+  ASSERT_TRUE(client.Reads());
+  EXPECT_THAT(control_.commits(), ElementsAre(false));
+  EXPECT_THAT(control_.untouched(), ElementsAre(true));
+  EXPECT_THAT(control_.pins(), ElementsAre(true));
+  client.Renew();
+  ASSERT_TRUE(client.Reads());
+  EXPECT_TRUE(client.End().ok());
+  // The lease, and then the pin.
+  EXPECT_EQ(control_.commits().size(), 3u);
+}
+
+TEST_F(MapTensor, MessagesOutOfTurnEndIt) {
+  using Message = void (Client::*)();
+  const std::vector<std::pair<bool, std::vector<Message>>> wrong = {
+      {true, {&Client::Renew}},
+      {true, {&Client::Release}},
+      {true, {&Client::Commit, &Client::Commit}},
+      {true, {&Client::Commit, &Client::Renew, &Client::Renew}},
+      {false, {&Client::Commit}},
+      {false, {&Client::Release, &Client::Release}},
+  };
+  for (const auto& [writable, messages] : wrong) {
+    Client client(this);
+    client.Begin("", writable);
+    ASSERT_TRUE(client.Reads());
+    for (size_t i = 0; i + 1 < messages.size(); ++i) {
+      (client.*messages[i])();
+      ASSERT_TRUE(client.Reads());
+    }
+    (client.*messages.back())();
+    EXPECT_FALSE(client.Reads());
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  }
+  Client client(this);
+  client.Renew();
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+}
+
+TEST_F(MapTensor, ARenewalOfAClientThatLeftIsWithdrawn) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.Reads());
+  client.Commit();
+  ASSERT_TRUE(client.Reads());
+  control_.hold_ = true;
+  client.Renew();
+  ASSERT_TRUE(Eventually([&] { return control_.begins() == 2; }));
+  client.context.TryCancel();
+  client.stream->Finish();
+  control_.AwaitTakenBack();
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  // The commit, and the pin.
+  EXPECT_THAT(control_.commits(), ElementsAre(true, false));
+}
+
+TEST_F(MapTensor, ARenewalThatIsGrantedTooLateLeavesTheContents) {
+  control_.granted_meanwhile_ = true;
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.Reads());
+  client.Commit();
+  ASSERT_TRUE(client.Reads());
+  control_.hold_ = true;
+  client.Renew();
+  ASSERT_TRUE(Eventually([&] { return control_.begins() == 2; }));
+  mappings_->EndAll(absl::CancelledError("the client left"));
+  control_.Grant();
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  EXPECT_THAT(control_.commits(), ElementsAre(true, false, false));
+  EXPECT_THAT(control_.untouched(), ElementsAre(false, true, true));
+}
+
+TEST_F(MapTensor, ARenewalThatIsRefusedEndsIt) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.Reads());
+  client.Commit();
+  ASSERT_TRUE(client.Reads());
+  control_.begin_error_ = absl::NotFoundError("no tensor 7");
+  client.Renew();
+  EXPECT_FALSE(client.Reads());
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  EXPECT_THAT(control_.commits(), ElementsAre(true, false));
+}
+
+TEST_F(MapTensor, ItEndsWithADeletedTensorOnceItHasNoLease) {
+  Client idle(this), busy(this);
+  for (Client* client : {&idle, &busy}) {
+    client->Begin();
+    ASSERT_TRUE(client->Reads());
+    client->Commit();
+    ASSERT_TRUE(client->Reads());
+  }
+  busy.Renew();
+  ASSERT_TRUE(busy.Reads());
+  mappings_->EndDeleted(kTensor + 1);
+  EXPECT_EQ(mappings_->count(), 2u);
+  mappings_->EndDeleted(kTensor);
+  EXPECT_FALSE(idle.Reads());
+  EXPECT_EQ(idle.stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  busy.Commit();
+  ASSERT_TRUE(busy.Reads());
+  EXPECT_FALSE(busy.Reads());
+  EXPECT_EQ(busy.stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+}
+
+TEST_F(MapTensor, ItEndsWithItsSessionWhileItIsKept) {
   Client client(this);
   client.Begin("mine");
-  ASSERT_TRUE(client.stream->Read(&client.response));
+  ASSERT_TRUE(client.Reads());
+  client.Commit();
+  ASSERT_TRUE(client.Reads());
+  mappings_->EndSession("mine");
+  EXPECT_FALSE(client.Reads());
+  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
+}
+
+TEST_F(MapTensor, KeptMemoryIsHeldAtTheEndOfItsGeneration) {
+  Client client(this);
+  client.Begin();
+  ASSERT_TRUE(client.Reads());
   {
     const Fetched fetched = Fetch(client);
     client.Commit();
-    mappings_->EndSession("mine");
-    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::CANCELLED);
-    EXPECT_THAT(control_.commits(), IsEmpty());
+    ASSERT_TRUE(client.Reads());
+    EndWorld();
+    EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+    EXPECT_EQ(Held().size(), 1u);
   }
-  EXPECT_THAT(control_.AwaitEnded(), ElementsAre(false));
+  EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+  // The pin was void with its generation.
+  EXPECT_THAT(control_.commits(), ElementsAre(true));
 }
 
 TEST_F(MapTensor, MemoryMappedAtTheEndOfItsGenerationIsReportedAsHeld) {

@@ -63,6 +63,7 @@ class FakeControl {
       std::lock_guard lock(mutex_);
       commits_.push_back(request.commit());
       untouched_.push_back(request.untouched());
+      pins_.push_back(request.pin());
       ending_ = std::move(reply);
       changed_.notify_all();
       if (hold_end_) return;
@@ -122,6 +123,12 @@ class FakeControl {
     return untouched_;
   }
 
+  // For each ended lease, true if it became a pin.
+  std::vector<bool> pins() {
+    std::lock_guard lock(mutex_);
+    return pins_;
+  }
+
   void AwaitTakenBack() {
     std::unique_lock lock(mutex_);
     EXPECT_TRUE(changed_.wait_for(lock, absl::ToChronoNanoseconds(kPatience),
@@ -156,7 +163,7 @@ class FakeControl {
   int begins_ = 0;
   bool taken_back_ = false;
   Reply<v1::EndLeaseResponse> ending_;
-  std::vector<bool> commits_, untouched_;
+  std::vector<bool> commits_, untouched_, pins_;
 };
 
 class TensorContents : public ::testing::Test {

@@ -196,7 +196,8 @@ TEST(Validate, ChunksAreBoundedAndWholeElements) {
   Refused<Upload>([](Upload& r) { r.clear_begin(); }, "begin.upload_id is empty");
   Refused<Upload>([](Upload& r) { r.mutable_begin()->clear_target(); }, "begin has no target");
   Refused<Upload>([](Upload& r) { r.mutable_begin()->set_tensor_id(0); }, "begin.tensor_id is 0");
-  Refused<v1::MapTensorRequest>([](auto& r) { r.clear_message(); }, "set begin or commit");
+  Refused<v1::MapTensorRequest>([](auto& r) { r.clear_message(); },
+                                "set begin, commit, release or renew");
 }
 
 TEST(Validate, JobsHaveTwoOrThreeTensorsAndBoundedTerms) {
