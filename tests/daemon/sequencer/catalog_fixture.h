@@ -80,13 +80,14 @@ class CatalogTest : public ::testing::Test {
     ref.set_name(name);
     return catalog_->Resolve(ref).value_or(0);
   }
-  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false,
-                                 int node = 0) {
+  absl::StatusOr<v1::Tensor> End(uint64_t access, bool commit, bool untouched = false, int node = 0,
+                                 bool pin = false) {
     v1::EndLeaseRequest request;
     request.set_node(node);
     request.set_lease_id(access);
     request.set_commit(commit);
     request.set_untouched(untouched);
+    request.set_pin(pin);
     absl::StatusOr<v1::Tensor> answer = absl::UnknownError("no answer");
     catalog_->EndLease({}, request, [&](absl::StatusOr<v1::EndLeaseResponse> response) {
       if (response.ok()) {
