@@ -383,7 +383,44 @@ def test_a_mapping_is_shared_memory(run):
         await client.put("A", integers(4, 4, 1), "[M, K]", ranks=[0])
         with await client.map("A", writable=True) as mapping:
             mapping.array[:] = 7
-            mapping.commit()
+            assert (await mapping.commit()).version > mapping.tensor.version
         assert np.array_equal(await client.get("A"), np.full((4, 4), 7, np.float32))
+
+    run(body)
+
+
+
+def test_a_mapping_lasts_over_commits(run):
+    async def body(client):
+        await client.put("A", np.ones((4, 4), np.float32), "[M, K]", ranks=[0])
+        with await client.map("A", writable=True) as writer:
+            await writer.commit()
+            with await client.map("A") as reader:
+                for value in range(1, 6):
+                    await reader.release()
+                    await writer.renew()
+                    writer.write(np.full((4, 4), value))
+                    await writer.commit()
+                    tensor = await reader.renew()
+                    assert reader.tensor.version == tensor.version
+                    assert np.array_equal(await tensor.numpy(), reader.read())
+                    assert reader.array[0, 0] == value
+
+    run(body)
+
+
+def test_a_cancelled_renewal_ends_its_mapping(run):
+    async def body(client):
+        await client.put("A", np.ones((4, 4), np.float32), "[M, K]")
+        with await client.map("A", writable=True) as waiting:
+            await waiting.commit()
+            with await client.map("A") as holder:
+                renewal = asyncio.create_task(waiting.renew())
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(renewal, 0.5)
+                await holder.release()
+            with pytest.raises(agmm.Cancelled):
+                await waiting.renew()
+        assert (await client.tensor("A")).has_contents
 
     run(body)

@@ -27,6 +27,7 @@ from . import _agmm, arguments, errors
 from .files import LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
+from .mapping import Mapping
 from .product import Product
 from .requests import job_request
 from .tensor import Tensor
@@ -37,10 +38,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from .client import Progress
-    from .mapping import Mapping
     from .requests import JobOptions
 
-__all__ = ["AsyncClient", "AsyncJob", "AsyncTensor", "Connecting", "connect"]
+__all__ = ["AsyncClient", "AsyncJob", "AsyncMapping", "AsyncTensor", "Connecting", "connect"]
 
 T = TypeVar("T")
 
@@ -148,10 +148,10 @@ class AsyncClient:
         """See agmm.Client.get."""
         return await self._transfer(lambda stop: self._client._get(tensor, out, progress, timeout, stop))
 
-    async def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
-        """See agmm.Client.map. The mapping's own methods are short calls that block."""
-        return await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
-                                lambda mapping: mapping.close())
+    async def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> AsyncMapping:
+        """See agmm.Client.map: `with await client.map("X") as mapping`."""
+        return AsyncMapping(self, await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
+                                                   lambda mapping: mapping.close()))
 
     async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
                    progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -274,13 +274,47 @@ class AsyncTensor(Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(f"the contents of tensor {self.name!r} are in the daemon; use `await tensor.numpy()`")
 
-    async def map(self, writable: bool = False, *, timeout: float | None = None) -> Mapping:  # type: ignore[override]
+    async def map(self, writable: bool = False, *, timeout: float | None = None) -> AsyncMapping:  # type: ignore[override]
         """Maps the shards into this process's memory. See agmm.Client.map."""
         return await self._async_client.map(self, writable=writable, timeout=timeout)
 
     async def delete(self, *, timeout: float | None = None) -> None:  # type: ignore[override]
         """Frees the name at once, and the space once no job uses it."""
         await self._async_client.delete(self, timeout=timeout)
+
+
+class AsyncMapping(Mapping):
+    """A tensor's shards in this process's memory, as agmm.Mapping. The methods that ask the daemon are coroutines.
+
+    If the task of a renew() is cancelled, the mapping has ended.
+    """
+
+    __slots__ = ("_async_client",)
+
+    def __init__(self, client: AsyncClient, mapping: Mapping) -> None:
+        for name in Mapping.__slots__:
+            if name != "__weakref__":
+                setattr(self, name, getattr(mapping, name))
+        self._async_client = client
+
+    async def commit(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
+        """See agmm.Mapping.commit."""
+        return await self._ask(super().commit, timeout)
+
+    async def release(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
+        """See agmm.Mapping.release."""
+        return await self._ask(super().release, timeout)
+
+    async def renew(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
+        """See agmm.Mapping.renew."""
+        try:
+            return await self._ask(super().renew, timeout)
+        except asyncio.CancelledError:
+            self.close()
+            raise
+
+    async def _ask(self, call: Callable[..., Tensor], timeout: float | None) -> AsyncTensor:
+        return self._async_client._tensor(await self._async_client._call(lambda: call(timeout=timeout)))
 
 
 class AsyncJob:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _agmm, errors
+from . import _agmm, arrays, errors
 from .tensor import Kept, Tensor
 from .timeouts import to_ms
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 class MappedArray(np.ndarray[Any, Any]):
     """A shard of a tensor, as an ndarray over the tensor's own memory.
 
-    Once the mapping has ended, a use raises FailedPrecondition. Views share this, and results of arithmetic are plain
-    arrays. Code that reads the memory without this class (numpy.asarray before the end, iterators such as `flat`, buffers,
-    other libraries) reads zeros after it.
+    While the mapping is detached, a use raises FailedPrecondition. Views share this, and results of arithmetic are plain
+    arrays. Code that reads the memory without this class (numpy.array and numpy.asarray, iterators such as `flat`, buffers,
+    other libraries) reads NaN meanwhile.
     """
 
     _memory: _Memory | None
@@ -52,7 +52,8 @@ def _check(array: MappedArray) -> None:
     memory = array._memory
     if memory is not None and memory.mapping.detached:
         raise errors.FailedPrecondition(
-            f"the mapping of tensor {memory.name!r} has ended; map it again, or copy the array before the end")
+            f"tensor {memory.name!r} is detached from its mapping, which was committed or released, or has ended; renew or "
+            "map it, or copy the array before")
 
 
 def _plain(value: Any) -> Any:
@@ -113,6 +114,10 @@ class Shard:
     array: MappedArray
 
 
+def _extent(shard: Shard) -> tuple[int, int]:
+    return (shard.rows.stop - shard.rows.start, shard.cols.stop - shard.cols.start)
+
+
 class _Memory:
     """The memory of a shard for NumPy; it keeps the memory mapped as long as an array needs it.
 
@@ -128,30 +133,44 @@ class _Memory:
 class Mapping:
     """A tensor's shards on this host, from Client.map: reads and writes of the arrays are reads and writes of the tensor.
 
-    A context manager that ends the mapping. While it lasts, jobs and calls that write the tensor wait; if it is writable,
-    readers wait too. The thread that holds it must not wait for any of them. It also ends by commit(), and with its
-    client, session, world or daemon. If a writable mapping ends without a commit, the tensor has no contents afterwards.
+    A context manager that ends the mapping. Until commit() or release(), jobs and calls that write the tensor wait, and if
+    the mapping is writable, readers wait too; the thread that holds it must not wait for any of them. From then on the
+    arrays are detached, until renew() attaches the same arrays again: one mapping serves a loop of jobs.
+
+        with client.map("X", writable=True) as x, client.map("Y") as y:
+            for batch in batches:
+                x.renew()
+                x.write(batch)
+                x.commit()
+                y.release()
+                client.run(spec, "X", "W", "Y")
+                y.renew()
+                use(y.read())
+
+    A mapping also ends with its client, session, world or daemon, and once the tensor is deleted. If a writable mapping
+    ends without a commit, the tensor has no contents afterwards.
     """
 
-    __slots__ = ("_client", "_mapping", "tensor", "shards", "__weakref__")
+    __slots__ = ("_client", "_mapping", "_writable", "tensor", "shards", "__weakref__")
 
     tensor: Tensor
-    """When it was mapped."""
+    """When it was mapped, or renewed."""
     shards: tuple[Shard, ...]
-    """Those of the connected daemon's devices."""
+    """Those of the connected daemon's devices. If several devices have copies of a part, each copy is a shard."""
 
     def __init__(self, client: Client, mapping: _agmm.Mapping, writable: bool, kept: Kept | None) -> None:
         self._client = client
         self._mapping = mapping
+        self._writable = writable
         self.tensor = Tensor(client, mapping.tensor, kept)
-        self.shards = tuple(self._shard(writable, *fields) for fields in mapping.shards)
+        self.shards = tuple(self._shard(*fields) for fields in mapping.shards)
 
-    def _shard(self, writable: bool, rank: int, row_begin: int, row_end: int, col_begin: int, col_end: int, pitch_bytes: int,
+    def _shard(self, rank: int, row_begin: int, row_end: int, col_begin: int, col_end: int, pitch_bytes: int,
                address: int) -> Shard:
         dtype = self.tensor.dtype
         memory = _Memory(self._mapping, self.tensor.name, {
             "version": 3,
-            "data": (address, not writable),
+            "data": (address, not self._writable),
             "typestr": f"<u{dtype.itemsize}",
             "shape": (row_end - row_begin, col_end - col_begin),
             "strides": (pitch_bytes, dtype.itemsize),
@@ -162,28 +181,81 @@ class Mapping:
 
     @property
     def array(self) -> MappedArray:
-        """The whole tensor, if one shard is. Errors: FailedPrecondition if it is split."""
+        """The whole tensor, if one shard is. Errors: FailedPrecondition if it is split, or if writes have to reach copies."""
+        whole = [shard.array for shard in self.shards if _extent(shard) == self.tensor.shape]
+        if not whole:
+            raise errors.FailedPrecondition(
+                f"tensor {self.tensor.name!r} is split into shards ({self.tensor.sharding}); use `shards`, which have its parts")
+        if self._writable and len(whole) > 1:
+            raise errors.FailedPrecondition(f"tensor {self.tensor.name!r} has {len(whole)} copies, and each has to be written; "
+                                            "use write(), which writes them all, or `shards`")
+        return whole[0]
+
+    def write(self, array: Any) -> None:
+        """Copies an array into the shards: rows x cols of the tensor, of any type that NumPy casts to its dtype.
+
+        Errors: InvalidArgument for another shape; FailedPrecondition if the mapping is read-only, or detached.
+        """
+        if not self._writable:
+            raise errors.FailedPrecondition(f"tensor {self.tensor.name!r} is mapped for reading; map it with writable=True")
+        given = np.asarray(array)
+        if given.shape != self.tensor.shape:
+            raise errors.InvalidArgument(f"the array has shape {given.shape}, and tensor {self.tensor.name!r} "
+                                         f"{self.tensor.shape}; give one of this shape")
         for shard in self.shards:
-            if shard.array.shape == self.tensor.shape:
-                return shard.array
-        raise errors.FailedPrecondition(
-            f"tensor {self.tensor.name!r} is split into shards ({self.tensor.sharding}); use `shards`, which have its parts")
+            shard.array[:] = given[shard.rows, shard.cols]
+
+    def read(self, out: Any = None) -> np.ndarray[Any, Any]:
+        """Returns a copy of the contents, in C order, or in `out`: an array of the tensor's shape and dtype, of any layout.
+
+        Errors: FailedPrecondition if a part is on another node (use Client.get), or if the mapping is detached;
+        InvalidArgument for another `out`.
+        """
+        shape, dtype = self.tensor.shape, self.tensor.dtype
+        parts = {(shard.rows.start, shard.cols.start): shard for shard in self.shards}.values()  # one of each copy
+        if sum(rows * cols for rows, cols in map(_extent, parts)) != shape[0] * shape[1]:
+            raise errors.FailedPrecondition(f"tensor {self.tensor.name!r} has shards on other nodes; use Client.get")
+        taken = np.empty(shape, dtype) if out is None else arrays.check_out(out, shape, dtype)
+        for shard in parts:
+            np.copyto(taken[shard.rows, shard.cols], shard.array)
+        return taken if out is None else out
 
     @property
     def detached(self) -> bool:
-        """True once the mapping has ended."""
+        """True after commit(), release() and the end: the arrays are not the tensor's then, and their use raises."""
         return self._mapping.detached
 
     def commit(self, *, timeout: float | None = None) -> Tensor:
-        """Makes the shards the tensor's contents, ends the mapping, and returns the tensor with its new version.
+        """Makes the shards the tensor's contents, detaches the arrays, and returns the tensor with its new version.
 
-        No thread may be writing to the shards. Errors: FailedPrecondition if the mapping is read-only or committed;
-        Cancelled, Aborted or Unavailable if it had ended; DeadlineExceeded if the outcome is not known.
+        No thread may be writing to the shards. Errors: FailedPrecondition if the mapping is read-only, or detached by an
+        earlier commit; NotFound, Cancelled, Aborted or Unavailable if it had ended; DeadlineExceeded if the outcome is not
+        known: the mapping has ended.
         """
-        return Tensor(self._client, self._mapping.commit(to_ms(timeout)), self.tensor._kept)
+        return self._returned(self._mapping.commit(to_ms(timeout)))
+
+    def release(self, *, timeout: float | None = None) -> Tensor:
+        """Detaches the arrays of a read-only mapping, so that writers of the tensor need not wait; returns the tensor.
+
+        Errors: FailedPrecondition if the mapping is writable, or detached by an earlier release; those of commit.
+        """
+        return self._returned(self._mapping.release(to_ms(timeout)))
+
+    def renew(self, *, timeout: float | None = None) -> Tensor:
+        """Waits for the users of the tensor so far, attaches the arrays to its contents again, and returns the tensor.
+
+        Has no effect if the arrays are attached. Errors, after which the mapping has ended: NotFound for a deleted tensor;
+        FailedPrecondition for one without contents, if the mapping is read-only; Cancelled, Aborted or Unavailable if it
+        had ended; DeadlineExceeded. Ctrl-C ends the mapping.
+        """
+        self.tensor = self._returned(self._mapping.renew(to_ms(timeout)))
+        return self.tensor
+
+    def _returned(self, fields: tuple[Any, ...]) -> Tensor:
+        return Tensor(self._client, fields, self.tensor._kept)
 
     def close(self) -> None:
-        """Ends the mapping. A writable one that was not committed leaves the tensor without contents."""
+        """Ends the mapping. A writable one that holds writes without a commit leaves the tensor without contents."""
         self._mapping.detach()
 
     def __enter__(self) -> Mapping:

@@ -10,8 +10,8 @@
 
 namespace agmm::python {
 
-// The memory stays until this object is destroyed: as zeros after the mapping's end. Its functions
-// require the GIL.
+// The memory stays until this object is destroyed: as NaNs while the mapping is detached. Its
+// functions require the GIL.
 class Mapped {
  public:
   explicit Mapped(Mapping mapping);
@@ -23,8 +23,10 @@ class Mapped {
   nanobind::list shards() const;
   bool detached() const;
   void Detach();
-  // Returns the tensor with its new contents.
+  // Return the tensor. An interrupted renewal ends the mapping.
   nanobind::tuple Commit(int64_t timeout_ms);
+  nanobind::tuple Release(int64_t timeout_ms);
+  nanobind::tuple Renew(int64_t timeout_ms);
 
  private:
   std::shared_ptr<Mapping> mapping_;

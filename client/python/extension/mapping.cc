@@ -50,13 +50,29 @@ nb::tuple Mapped::Commit(int64_t timeout_ms) {
       [mapping = mapping_, timeout_ms] { return mapping->Commit(Milliseconds(timeout_ms)); })));
 }
 
+nb::tuple Mapped::Release(int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait(
+      [mapping = mapping_, timeout_ms] { return mapping->Release(Milliseconds(timeout_ms)); })));
+}
+
+nb::tuple Mapped::Renew(int64_t timeout_ms) {
+  const auto renew = [mapping = mapping_, timeout_ms] {
+    return mapping->Renew(Milliseconds(timeout_ms));
+  };
+  // Else a lease that arrives later would delay others until the mapping is dropped.
+  const auto end = [this](auto&) { Detach(); };
+  return FieldsOf(ValueOf(CallAndWait(renew, end)));
+}
+
 void BindMapping(nb::module_& module) {
   nb::class_<Mapped>(module, "Mapping")
       .def_prop_ro("tensor", &Mapped::tensor)
       .def_prop_ro("shards", &Mapped::shards)
       .def_prop_ro("detached", &Mapped::detached)
       .def("detach", &Mapped::Detach)
-      .def("commit", &Mapped::Commit, nb::arg("timeout_ms"), nb::call_guard<Call>());
+      .def("commit", &Mapped::Commit, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("release", &Mapped::Release, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("renew", &Mapped::Renew, nb::arg("timeout_ms"), nb::call_guard<Call>());
 }
 
 }  // namespace agmm::python
