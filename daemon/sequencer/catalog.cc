@@ -117,14 +117,15 @@ uint64_t Catalog::Admit(Entry* entry, Lease lease) {
   return id;
 }
 
-uint64_t Catalog::Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted) {
+uint64_t Catalog::Acquire(uint64_t tensor_id, bool writes,
+                          std::function<void(absl::Status)> granted) {
   Entry* entry = entries_.FindLinked(tensor_id);
   if (entry == nullptr) {
     granted(entries_.NotFound(tensor_id));
     return 0;
   }
   Lease lease;
-  lease.kind = LeaseKind::kJob;
+  lease.kind = writes ? LeaseKind::kJobWrite : LeaseKind::kJobRead;
   lease.on_granted = std::move(granted);
   return Admit(entry, std::move(lease));
 }

@@ -60,10 +60,10 @@ class Catalog : public WorldListener {
   absl::StatusOr<v1::Tensor> Leased(uint64_t lease) const;
   // Returns true if the tensor has contents, or an earlier write will produce them.
   bool WillHaveContents(uint64_t tensor_id) const;
-  // Takes a kJob lease. `granted` runs on the loop, at once or when all earlier conflicting leases
+  // Takes a job's lease. `granted` runs on the loop, at once or when all earlier conflicting leases
   // have ended; with an error if the generation ends or a node cannot place the tensor. The tensor
   // exists until Release.
-  uint64_t Acquire(uint64_t tensor_id, std::function<void(absl::Status)> granted);
+  uint64_t Acquire(uint64_t tensor_id, bool writes, std::function<void(absl::Status)> granted);
   void Release(uint64_t lease);
   const LeaseTable& leases() const { return leases_; }
   // Returns, by rank, the memory of tensors that clients may still have mapped.

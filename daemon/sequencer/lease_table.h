@@ -20,9 +20,21 @@
 
 namespace agmm {
 
-// Jobs share a tensor under kJob leases, because jobs on one tensor run on the same ranks, in
-// launch order. A kPin keeps the memory, and delays no lease.
-enum class LeaseKind { kRead, kWrite, kJob, kPin };
+// Jobs share a tensor, because jobs on one tensor run on the same ranks, in launch order. Those
+// that only read it share it with other readers, too. A pin keeps the memory, and delays no lease.
+enum class LeaseKind { kRead, kWrite, kJobRead, kJobWrite, kPin };
+inline constexpr int kLeaseKinds = 5;
+
+inline bool IsJob(LeaseKind kind) {
+  return kind == LeaseKind::kJobRead || kind == LeaseKind::kJobWrite;
+}
+
+// Returns true if two leases on a tensor can be granted at the same time.
+inline bool CanShare(LeaseKind a, LeaseKind b) {
+  if (a == LeaseKind::kPin || b == LeaseKind::kPin || (IsJob(a) && IsJob(b))) return true;
+  const auto reads = [](LeaseKind k) { return k == LeaseKind::kRead || k == LeaseKind::kJobRead; };
+  return reads(a) && reads(b);
+}
 
 struct Lease {
   uint64_t id = 0;  // random, because anyone who knows it can end the lease; 0: Add chooses it
@@ -75,12 +87,11 @@ class LeaseTable {
     if (it == rows_.end() || it->second.waiting == it->second.leases.end()) return nullptr;
     const Row& row = it->second;
     Lease* next = &*row.waiting;
-    const int all = row.granted[static_cast<int>(LeaseKind::kRead)] +
-                    row.granted[static_cast<int>(LeaseKind::kWrite)] +
-                    row.granted[static_cast<int>(LeaseKind::kJob)];
-    const int same =
-        next->kind == LeaseKind::kWrite ? 0 : row.granted[static_cast<int>(next->kind)];
-    return same == all ? next : nullptr;
+    for (int kind = 0; kind < kLeaseKinds; ++kind) {
+      if (row.granted[kind] > 0 && !CanShare(next->kind, static_cast<LeaseKind>(kind)))
+        return nullptr;
+    }
+    return next;
   }
   void Grant(Lease* lease) {
     Row& row = rows_.at(lease->tensor);
@@ -95,14 +106,18 @@ class LeaseTable {
     lease->kind = LeaseKind::kPin;
     ++row.granted[static_cast<int>(lease->kind)];
   }
-  // Returns a granted lease on the same tensor that `waiting` waits for, preferably a job's; null
-  // if none is granted.
+  // Returns a granted lease on the same tensor that `waiting` waits for: preferably one that it
+  // cannot share the tensor with, and then a job's. Null if none is granted.
   const Lease* HolderBefore(const Lease& waiting) const {
     const Row& row = rows_.at(waiting.tensor);
     const Lease* holder = nullptr;
+    int best = -1;
     for (auto it = row.leases.begin(); it != row.waiting; ++it) {
-      if (it->kind == LeaseKind::kJob) return &*it;
-      if (holder == nullptr && it->kind != LeaseKind::kPin) holder = &*it;
+      if (it->kind == LeaseKind::kPin) continue;
+      const int rank = 2 * !CanShare(it->kind, waiting.kind) + IsJob(it->kind);
+      if (rank <= best) continue;
+      best = rank;
+      holder = &*it;
     }
     return holder;
   }
@@ -135,7 +150,7 @@ class LeaseTable {
   struct Row {
     Leases leases;
     Leases::iterator waiting = leases.end();  // the first lease that is not granted
-    int granted[4] = {0, 0, 0, 0};            // by kind
+    int granted[kLeaseKinds] = {};            // by kind
   };
   std::map<uint64_t, Row> rows_;  // by tensor; without empty ones
   absl::flat_hash_map<uint64_t, Leases::iterator> by_id_;

@@ -1,7 +1,7 @@
 #include "daemon/sequencer/queue.h"
 
 #include <algorithm>
-#include <set>
+#include <map>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -56,20 +56,20 @@ void Queue::Add(Job* job) {
   quota_.Take(job->record.owner()).IgnoreError();  // cannot fail, because there is room
   jobs_[job->id] = job;
   if (job->plan == nullptr) plans_missing_ = true;
-  std::set<uint64_t> tensors;
+  std::map<uint64_t, bool> tensors;  // true: the job writes it
   for (const Binding& binding : job->spec.bindings) {
-    tensors.insert(binding.tensor);
+    tensors[binding.tensor] |= binding.writes;
     if (binding.writes) ++writers_[binding.tensor];
   }
   job->leases_awaited = static_cast<int>(tensors.size());
-  for (uint64_t tensor : tensors) {
-    // The catalog drops the callback with the lease, which the job outlives.
-    job->leases[tensor] = parts_.catalog->Acquire(tensor, [this, job](const absl::Status& granted) {
-      --job->leases_awaited;
-      if (job->lease_error.ok()) job->lease_error = granted;
-      parts_.on_change();
-    });
-  }
+  // The catalog drops the callback with the lease, which the job outlives.
+  const auto granted = [this, job](const absl::Status& status) {
+    --job->leases_awaited;
+    if (job->lease_error.ok()) job->lease_error = status;
+    parts_.on_change();
+  };
+  for (const auto& [tensor, writes] : tensors)
+    job->leases[tensor] = parts_.catalog->Acquire(tensor, writes, granted);
   parts_.on_change();
 }
 
@@ -131,7 +131,7 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
   const std::string tensor = Describe(*parts_.catalog->Leased(lease.id));
   const Lease* holder = parts_.catalog->leases().HolderBefore(lease);
   if (holder == nullptr) return WaitFor(absl::StrCat(tensor, ", which not all nodes have placed"));
-  if (holder->kind == LeaseKind::kJob) {
+  if (IsJob(holder->kind)) {
     // Jobs share a tensor, so something between the two must be waiting, too.
     for (const auto& [number, other] : parts_.launches->jobs()) {
       if (!HasLease(*other, *holder)) continue;
@@ -150,11 +150,15 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
     }
   }
   if (holder->held) return WaitFor(absl::StrCat(tensor, ", which a client still has mapped"));
-  const char* const uses = holder->kind == LeaseKind::kWrite ? "writes" : "reads";
-  return WaitFor(holder->node < 0
-                     ? absl::StrCat(tensor, ", which a fill writes")
-                     : absl::StrFormat("%s, which a transfer through node %s %s", tensor,
-                                       parts_.members->node_name(holder->node), uses));
+  if (holder->node < 0) return WaitFor(absl::StrCat(tensor, ", which a fill writes"));
+  const std::string& node = parts_.members->node_name(holder->node);
+  // Then a write between the two is waiting.
+  if (CanShare(holder->kind, lease.kind)) {
+    return WaitFor(absl::StrFormat(
+        "%s, behind a write that waits for a transfer or a mapping through node %s", tensor, node));
+  }
+  return WaitFor(absl::StrFormat("%s, which a transfer or a mapping through node %s %s", tensor,
+                                 node, holder->kind == LeaseKind::kWrite ? "writes" : "reads"));
 }
 
 const Lease* Queue::AwaitedLease(const Job& job) const {
@@ -168,7 +172,7 @@ const Lease* Queue::AwaitedLease(const Job& job) const {
 const Job* Queue::QueuedBefore(const Job& job) const {
   if (const Lease* const lease = AwaitedLease(job); lease != nullptr) {
     const Lease* const holder = parts_.catalog->leases().HolderBefore(*lease);
-    if (holder == nullptr || holder->kind != LeaseKind::kJob) return nullptr;
+    if (holder == nullptr || !IsJob(holder->kind)) return nullptr;
     for (const auto& [id, other] : jobs_)
       if (HasLease(*other, *holder)) return other;
     return nullptr;

@@ -25,7 +25,8 @@ TEST_F(CatalogCreateTest, LeasesOfATensorCreatedAtOnceWaitForItsNodes) {
   EXPECT_EQ(catalog_->Find(id)->owner(), "uid:7");
   int granted = 0;
   const auto grant = [&](const absl::Status& status) { granted += status.ok(); };
-  const uint64_t job1 = catalog_->Acquire(id, grant), job2 = catalog_->Acquire(id, grant);
+  const uint64_t job1 = catalog_->Acquire(id, true, grant),
+                 job2 = catalog_->Acquire(id, true, grant);
   EXPECT_EQ(granted, 0);
   AnswerPlaced();
   EXPECT_EQ(granted, 2);
@@ -37,7 +38,7 @@ TEST_F(CatalogCreateTest, LeasesOfATensorCreatedAtOnceWaitForItsNodes) {
 
 TEST_F(CatalogCreateTest, AGetAfterASubmitSeesItsC) {
   const uint64_t id = CreateAtOnce("C");
-  const uint64_t job = catalog_->Acquire(id, [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(id, true, [](const absl::Status&) {});
   const auto get = Begin(Named("C"), false);
   AnswerPlaced();
   EXPECT_FALSE(get->has_value());
@@ -50,7 +51,8 @@ TEST_F(CatalogCreateTest, AGetAfterASubmitSeesItsC) {
 TEST_F(CatalogCreateTest, ANodeThatCannotPlaceEndsTheLeasesThatWait) {
   const uint64_t id = CreateAtOnce("C");
   absl::Status job;
-  const uint64_t lease = catalog_->Acquire(id, [&](const absl::Status& status) { job = status; });
+  const uint64_t lease =
+      catalog_->Acquire(id, true, [&](const absl::Status& status) { job = status; });
   const auto get = Begin(id, false);
   const absl::Status error = absl::OutOfRangeError("no such place");
   AnswerPlacedWith(error);
@@ -67,7 +69,7 @@ TEST_F(CatalogCreateTest, ATensorDeletedBeforeItsPlacementStillServesItsJob) {
   const uint64_t id = CreateAtOnce("C");
   bool granted = false;
   const uint64_t job =
-      catalog_->Acquire(id, [&](const absl::Status& status) { granted = status.ok(); });
+      catalog_->Acquire(id, true, [&](const absl::Status& status) { granted = status.ok(); });
   EXPECT_TRUE(Delete(id).ok());
   EXPECT_EQ(Named("C"), 0u);
   AnswerPlaced();
@@ -80,7 +82,7 @@ TEST_F(CatalogCreateTest, ATensorDeletedBeforeItsPlacementStillServesItsJob) {
 TEST_F(CatalogCreateTest, ATensorBeingPlacedEndsWithItsGeneration) {
   const uint64_t id = CreateAtOnce("C");
   absl::Status job;
-  catalog_->Acquire(id, [&](const absl::Status& status) { job = status; });
+  catalog_->Acquire(id, true, [&](const absl::Status& status) { job = status; });
   const absl::Status reason = absl::AbortedError("node n1 was lost");
   catalog_->OnGenerationEnded({}, reason);
   EXPECT_EQ(job, reason);

@@ -40,7 +40,7 @@ class CatalogFillTest : public CatalogTest {
 
 TEST_F(CatalogFillTest, AFillWaitsForItsTurnAndAnswersOnceEveryNodeHasFilled) {
   const uint64_t id = Make("A").tensor_id();
-  const uint64_t job = catalog_->Acquire(id, [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(id, true, [](const absl::Status&) {});
   const Created fill = Fill(OfTensor(id));
   EXPECT_TRUE(catalog_->WillHaveContents(id));
   EXPECT_TRUE(members_.Take(v1::Command::kFillShards).empty());
@@ -133,7 +133,7 @@ TEST_F(CatalogFillTest, AFillEndsWithItsGeneration) {
 
 TEST_F(CatalogFillTest, AFillWhoseCallerLeftBeforeItsTurnIsDropped) {
   const uint64_t id = MakeReady("A").tensor_id();
-  const uint64_t job = catalog_->Acquire(id, [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(id, true, [](const absl::Status&) {});
   CallContext gone;
   const Created fill = Fill(OfTensor(id), gone);
   gone.cancel->Cancel(absl::CancelledError("hung up"));

@@ -17,7 +17,7 @@ TEST_F(CatalogTest, AFullHeapNamesTheTensorsThatUseIt) {
   Make(large("elsewhere", 2 * 64, 2));
   const uint64_t gone = Make(large("", 2 * 96, 0)).tensor_id();
   Make(large("small", 2, 0));
-  catalog_->Acquire(gone, [](const absl::Status&) {});
+  catalog_->Acquire(gone, true, [](const absl::Status&) {});
   ASSERT_TRUE(Delete(gone).ok());
   ASSERT_TRUE(placement_.Allocate({0}, 4096, MemoryClass::kWorkspace).ok());
   const absl::Status full = (*Create(large("Y", 2 * 128, 0)))->status();

@@ -57,7 +57,7 @@ TEST_F(CatalogPins, ItDelaysNoLease) {
   bool job = false;
   const uint64_t other = Make("B").tensor_id();
   WriteAndPin(other);
-  catalog_->Acquire(other, [&](const absl::Status& granted) { job = granted.ok(); });
+  catalog_->Acquire(other, true, [&](const absl::Status& granted) { job = granted.ok(); });
   EXPECT_TRUE(job);
 }
 

@@ -59,7 +59,7 @@ TEST_F(CatalogPutsTest, APutWithoutNameMakesATensor) {
 TEST_F(CatalogPutsTest, APutOfTheSameSpecRewritesInAdmissionOrder) {
   const v1::Tensor tensor = MakeReady("A");
   const int64_t left = Free();
-  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), true, [](const absl::Status&) {});
   const Opened put = Put(Small());
   EXPECT_FALSE(put->has_value());
   EXPECT_EQ(Free(), left);
@@ -80,7 +80,7 @@ TEST_F(CatalogPutsTest, ARewriteThatIsNotCommittedLeavesTheTensorEmpty) {
 
 TEST_F(CatalogPutsTest, AnUntouchedRewriteLeavesTheTensorAsItWas) {
   const v1::Tensor before = MakeReady("A");
-  const uint64_t job = catalog_->Acquire(before.tensor_id(), [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(before.tensor_id(), true, [](const absl::Status&) {});
   const Opened put = Put(Small());
   catalog_->Release(job);
   ASSERT_TRUE(Granted(put));
@@ -117,7 +117,7 @@ TEST_F(CatalogPutsTest, AnotherDtypeShardingOrMeshIsAnotherSpec) {
 
 TEST_F(CatalogPutsTest, APutOverANameInUseSwapsOnCommit) {
   const uint64_t old = MakeReady("A").tensor_id();
-  const uint64_t job = catalog_->Acquire(old, [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(old, true, [](const absl::Status&) {});
   const Opened put = PutPlaced(Large());  // does not wait for the job
   const uint64_t id = TensorOf(put);
   EXPECT_NE(id, old);
@@ -206,7 +206,7 @@ TEST_F(CatalogPutsTest, TheEndOfASessionEndsItsPuts) {
   v1::CreateTensorRequest request = Large();
   request.set_session_id("s1");
   const uint64_t other = MakeReady("W").tensor_id();
-  const uint64_t job = catalog_->Acquire(other, [](const absl::Status&) {});
+  const uint64_t job = catalog_->Acquire(other, true, [](const absl::Status&) {});
   v1::CreateTensorRequest rewrite = Small("W");
   rewrite.set_session_id("s1");
   const Opened waiting = Put(rewrite), open = PutPlaced(request);

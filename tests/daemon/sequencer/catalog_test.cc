@@ -5,6 +5,7 @@
 namespace agmm {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST_F(CatalogTest, CreationIsAnsweredOnceAllNodesHavePlacedTheTensor) {
@@ -135,11 +136,11 @@ TEST_F(CatalogTest, JobsShareWithJobsOnly) {
   const v1::Tensor tensor = MakeReady("A");
   int granted = 0;
   const auto grant = [&](absl::Status status) { granted += status.ok(); };
-  const uint64_t job1 = catalog_->Acquire(tensor.tensor_id(), grant);
-  const uint64_t job2 = catalog_->Acquire(tensor.tensor_id(), grant);
+  const uint64_t job1 = catalog_->Acquire(tensor.tensor_id(), true, grant);
+  const uint64_t job2 = catalog_->Acquire(tensor.tensor_id(), true, grant);
   EXPECT_EQ(granted, 2);
   const auto read = Begin(tensor.tensor_id(), false);
-  const uint64_t job3 = catalog_->Acquire(tensor.tensor_id(), grant);
+  const uint64_t job3 = catalog_->Acquire(tensor.tensor_id(), true, grant);
   EXPECT_FALSE(read->has_value());
   EXPECT_EQ(granted, 2);
   catalog_->Release(job1);
@@ -149,6 +150,42 @@ TEST_F(CatalogTest, JobsShareWithJobsOnly) {
   ASSERT_TRUE(End((**read)->lease_id(), false).ok());
   EXPECT_EQ(granted, 3);
   catalog_->Release(job3);
+}
+
+TEST_F(CatalogTest, JobsThatOnlyReadShareWithReaders) {
+  const uint64_t id = MakeReady("A").tensor_id();
+  std::vector<int> granted;
+  const auto acquire = [&](int number, bool writes) {
+    return catalog_->Acquire(id, writes, [&granted, number](const absl::Status& status) {
+      if (status.ok()) granted.push_back(number);
+    });
+  };
+  const Opened read1 = Begin(id, false);
+  const uint64_t job1 = acquire(1, false);
+  const Opened read2 = Begin(id, false);
+  EXPECT_TRUE(Granted(read2));
+  EXPECT_THAT(granted, ElementsAre(1));
+  // A job that writes waits for readers, and not for the other job; it is not overtaken.
+  const uint64_t job2 = acquire(2, true);
+  const Opened read3 = Begin(id, false);
+  const uint64_t job3 = acquire(3, false);
+  EXPECT_THAT(granted, ElementsAre(1));
+  EXPECT_TRUE(End(AccessOf(read1), false).ok());
+  EXPECT_THAT(granted, ElementsAre(1));
+  EXPECT_TRUE(End(AccessOf(read2), false).ok());
+  EXPECT_THAT(granted, ElementsAre(1, 2));
+  EXPECT_FALSE(read3->has_value());
+  catalog_->Release(job2);
+  // The first job still reads.
+  EXPECT_TRUE(Granted(read3));
+  EXPECT_THAT(granted, ElementsAre(1, 2, 3));
+  // A write waits for all of them.
+  const Opened write = Begin(id, true);
+  catalog_->Release(job1);
+  EXPECT_TRUE(End(AccessOf(read3), false).ok());
+  EXPECT_FALSE(write->has_value());
+  catalog_->Release(job3);
+  EXPECT_TRUE(Granted(write));
 }
 
 TEST_F(CatalogTest, AReadOfAnEmptyTensorIsRefusedInAdmissionOrder) {
@@ -166,7 +203,7 @@ TEST_F(CatalogTest, AReadOfAnEmptyTensorIsRefusedInAdmissionOrder) {
 TEST_F(CatalogTest, ADeletedTensorFreesItsNameAtOnceAndItsSpaceWithTheLastLease) {
   const v1::Tensor tensor = MakeReady("A");
   const int64_t left = Free();
-  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](absl::Status) {});
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), true, [](absl::Status) {});
   EXPECT_TRUE(Delete(tensor.tensor_id()).ok());
   EXPECT_EQ(catalog_->Find(tensor.tensor_id()).status().code(), absl::StatusCode::kNotFound);
   EXPECT_EQ(catalog_->Leased(job)->tensor_id(), tensor.tensor_id());
@@ -237,7 +274,7 @@ TEST_F(CatalogTest, AnAccessIsNotGrantedToALostCaller) {
 
 TEST_F(CatalogTest, AJobsLeaseIsNoAccess) {
   const v1::Tensor tensor = MakeReady("A");
-  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), [](absl::Status) {});
+  const uint64_t job = catalog_->Acquire(tensor.tensor_id(), true, [](absl::Status) {});
   EXPECT_EQ(End(job, true).status().code(), absl::StatusCode::kAborted);
 }
 

@@ -17,7 +17,7 @@ TEST_F(CatalogTest, TheEndOfAGenerationDropsOnlyTensorsOnLostNodes) {
   const auto write = Begin(writing, true), waiting = Begin(writing, true);
   const Created creating = Create(TensorRequest("creating", "[M_x, K]", 8, 8, MeshOf(2)));
   absl::Status job;
-  catalog_->Acquire(writing, [&](absl::Status status) { job = status; });
+  catalog_->Acquire(writing, true, [&](absl::Status status) { job = status; });
   members_.sent.clear();
 
   members_.complete = absl::UnavailableError("n1 is missing");

@@ -150,7 +150,7 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineNamesItsWait) {
     EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
   }
   EXPECT_THAT(waited_for_leases.error().message(),
-              HasSubstr("which a transfer through node n0 writes"));
+              HasSubstr("which a transfer or a mapping through node n0 writes"));
   EXPECT_THAT(waited_for_plan.error().message(),
               HasSubstr("its plan, which n0, n1 had not prepared"));
 }

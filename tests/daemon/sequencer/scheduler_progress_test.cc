@@ -202,7 +202,7 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   got = *Ask(queued).Get();
   EXPECT_EQ(got.waits_for().job_id(), 0);
   EXPECT_EQ(got.waits_for().reason(),
-            absl::StrFormat("tensor %d, which a transfer through node n1 reads", tensors.c));
+            absl::StrFormat("tensor %d, which a transfer or a mapping through node n1 reads", tensors.c));
   Do([&] {
     v1::EndLeaseRequest end;
     end.set_lease_id(read.Get()->lease_id());
