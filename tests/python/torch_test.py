@@ -120,7 +120,7 @@ def test_a_resident_weight_serves_several_layers(client):
 
 
 @torch.no_grad()
-def test_threads_take_turns(client):
+def test_threads_share_a_layer(client):
     original = linear(torch.float32)
     layer = TensorParallelLinear.from_linear(original, client, devices=2)
     wrong = []
@@ -202,6 +202,30 @@ def test_layers_that_share_a_weight_do_not_meet(client):
     owner.close()
     assert sorted(tensor.name for tensor in client.tensors()) == ["W.x", "W.y"]
     assert all((other.numpy() == 3).all() for other in others)
+
+
+@torch.no_grad()
+def test_a_dropped_layer_leaves_nothing(client):
+    layer = TensorParallelLinear.from_linear(linear(torch.float32), client, devices=2)
+    layer(x_of(2, 48))
+    assert len(client.tensors()) == 3
+    del layer
+    client._sweep()  # as the next call that makes a tensor does
+    assert client.tensors() == []
+
+
+@torch.no_grad()
+def test_layers_that_follow_each_other_share_x_and_y(client):
+    layers = [TensorParallelLinear.from_linear(linear(torch.float32, inputs=48, outputs=48), client, devices=2) for _ in range(5)]
+    y = x_of(4, 48)
+    for layer in layers:
+        y = layer(y)
+    assert len(client.tensors()) == len(layers) + 2
+    for layer in layers[:-1]:
+        layer.close()
+    assert len(client.tensors()) == 3
+    layers[-1].close()
+    assert client.tensors() == []
 
 
 @torch.no_grad()

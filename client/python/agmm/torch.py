@@ -6,11 +6,9 @@ Nothing here is differentiable: it is for inference.
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import re
 import secrets
-import threading
 import weakref
 from collections.abc import Sequence
 from typing import Any
@@ -23,8 +21,9 @@ from . import errors, shared
 from .client import Client
 from .dtypes import DTYPES
 from .job_info import JobInfo
-from .product import operands_of, result_dtype_of
-from .tensor import Tensor
+from .operands import Pool, Shape
+from .product import result_dtype_of
+from .tensor import Kept, Tensor
 
 __all__ = ["TensorParallelLinear", "matmul", "set_client"]
 
@@ -59,7 +58,8 @@ class TensorParallelLinear(torch.nn.Module):
     bias are computed in float32 and rounded once.
 
     The weight is no torch parameter: state_dict() has none, and to() does not move it. Gradients: forward raises
-    agmm.Unimplemented for an x that requires them, unless under torch.no_grad(). Calls from several threads take turns.
+    agmm.Unimplemented for an x that requires them, unless under torch.no_grad(). Threads may call a module at once. The
+    tensors of x and y on the devices are shared by the modules of a client.
     """
 
     in_features: int
@@ -101,14 +101,12 @@ class TensorParallelLinear(torch.nn.Module):
         self.mapped = None
         self._client = client
         self._weight = found
-        self._owns_weight = False
+        self._kept: Kept | None = None  # the weight, if it is the module's
+        self._pool: Pool | None = Pool.of(client)  # until close()
         self._spec = _SPECS[style].format(axis=cuts[1] or cuts[2])
         if self.bias is not None and self.dtype != torch.float32:
             self._spec += ":f32"
-        self._closed = False
-        self._rows = 0  # of x and y on the devices; 0: there are none
-        self._turn = threading.Lock()
-        self._key = f"{_PREFIX}.{next(_numbers)}"  # of this module: for the operator, and for the names of x and y
+        self._key = f"{_PREFIX}.{next(_numbers)}"  # of this module, for the operator
         _layers[self._key] = self
 
     @classmethod
@@ -136,7 +134,7 @@ class TensorParallelLinear(torch.nn.Module):
         mesh = f"x={len(ranks)}" if ranks else ""
         put = client.put(name or f"{_PREFIX}.w{next(_numbers)}", weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
         layer = cls(client, put, linear.bias)
-        layer._owns_weight = True
+        layer._kept = Kept(client._dropped, put.handle)
         return layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -149,16 +147,16 @@ class TensorParallelLinear(torch.nn.Module):
         return torch.ops.agmm.linear(x, self._key, self.out_features)
 
     def close(self) -> None:
-        """Deletes the module's tensors: those of x and y, and the weight if from_linear put it there.
+        """Deletes the weight, if from_linear put it there; and x and y with the last layer of the client.
 
-        The module cannot be used afterwards. May be called again.
+        The module cannot be used afterwards. May be called again. A module that is dropped leaves its tensors to the next
+        call of its client that makes a tensor, or to the client's close().
         """
-        with self._turn:
-            self._closed = True
-            self._delete_operands()
-            if self._owns_weight:
-                with contextlib.suppress(errors.NotFound):
-                    self._client.delete(self._weight)
+        self._pool = None
+        if self._kept is not None:
+            self._kept.drop()
+            self._kept = None
+        self._client._sweep()
 
     def extra_repr(self) -> str:
         return (f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
@@ -181,73 +179,18 @@ class TensorParallelLinear(torch.nn.Module):
         half = self.dtype != torch.float32
         y = torch.empty(rows, self.out_features, dtype=torch.float32 if self.bias is not None else self.dtype)
         if rows > 0:
-            with self._turn:
-                self._run(_ndarray(x), _ndarray(y))
+            self._run(_ndarray(x), _ndarray(y))
         if self.bias is not None:
             y += self.bias
         return y.to(self.dtype) if half else y
 
     def _run(self, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> None:
-        if self._closed:
+        pool = self._pool
+        if pool is None:
             raise errors.FailedPrecondition(f"the layer of weight {self.name!r} is closed; make another one")
-        if len(x) != self._rows:
-            self._delete_operands()
-            self._create_operands(len(x))
-        try:
-            self._write(x)
-            self.last = self._client.run(self._spec, tensors={"X": self._x, "W": self._weight, "Y": self._y},
-                                         mesh=self._weight.mesh, ranks=self._weight.ranks)
-            self._read(y)
-        except BaseException:
-            self._rows = 0  # the operands may be gone, or without contents
-            raise
-
-    @property
-    def _x(self) -> str:
-        return f"{self._key}.x"
-
-    @property
-    def _y(self) -> str:
-        return f"{self._key}.y"
-
-    def _create_operands(self, rows: int) -> None:
-        if self.mapped is not False:
-            (_, sharding), _, _ = operands_of(self._spec)
-            self._client.create(self._x, (rows, self.in_features), sharding, dtype=self._weight.dtype, mesh=self._weight.mesh,
-                                ranks=self._weight.ranks)
-        self._rows = rows
-
-    def _delete_operands(self) -> None:
-        self._rows = 0
-        for name in (self._x, self._y):
-            with contextlib.suppress(errors.NotFound):
-                self._client.delete(name)
-
-    def _write(self, x: np.ndarray[Any, Any]) -> None:
-        if self.mapped is not False:
-            try:
-                mapping = self._client.map(self._x, writable=True)
-            except errors.FailedPrecondition:  # over TCP, or devices of other hosts
-                if self.mapped:
-                    raise
-                self.mapped = False
-            else:
-                self.mapped = True
-                with mapping:
-                    for shard in mapping.shards:
-                        np.copyto(shard.array, x[shard.rows, shard.cols])
-                    mapping.commit()
-                return
-        (_, sharding), _, _ = operands_of(self._spec)
-        self._client.put(self._x, x, sharding, mesh=self._weight.mesh, ranks=self._weight.ranks)
-
-    def _read(self, y: np.ndarray[Any, Any]) -> None:
-        if not self.mapped:
-            self._client.get(self._y, out=y)
-            return
-        with self._client.map(self._y) as mapping:
-            for shard in mapping.shards:
-                np.copyto(y[shard.rows, shard.cols], shard.array)
+        weight = self._weight
+        shape = Shape(self._spec, len(x), self.in_features, weight.dtype, self.out_features, weight.mesh, weight.ranks)
+        self.last, self.mapped = pool.multiply(shape, weight, x, y)
 
 
 _client: Client | None = None
