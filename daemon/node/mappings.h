@@ -100,7 +100,7 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   std::optional<absl::Status> end_;       // the first one
   HeldLease lease_;                       // the last one
   bool leased_ = false;                   // it has not been returned
-  bool usable_ = false;                   // the client was told that it has the lease
+  bool usable_ = false;                   // the client knows that it has the lease
   HeldLease pin_;                         // from the first return of a lease on
   std::shared_ptr<CancelToken> renewal_;  // withdraws the lease of a renewal; null: no renewal
   bool deleted_ = false;                  // the tensor

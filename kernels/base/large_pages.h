@@ -13,8 +13,8 @@ inline constexpr int64_t kLargePageBytes = int64_t{2} << 20;
 // can be mapped as such. Returns MAP_FAILED and sets errno on failure.
 void* MapShared(int64_t bytes, int protection, int fd, int64_t offset_bytes);
 
-// Reserves `bytes` > 0 of addresses, without access, where what lies at `data` can move with its
-// large pages. Returns MAP_FAILED and sets errno on failure.
+// Reserves `bytes` > 0 of addresses, without access, to which the mapping at `data` can move with
+// its large pages. Returns MAP_FAILED and sets errno on failure.
 void* ReserveLike(const void* data, int64_t bytes);
 
 // Turns all complete large-page ranges in [data, data + bytes), which MapShared has mapped, into

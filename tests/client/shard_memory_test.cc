@@ -70,7 +70,7 @@ TEST_P(ShardMemoryOfAFile, IsNanWhileItIsHidden) {
     Set(0, static_cast<float>(round));
     ASSERT_TRUE(memory.Show());
     EXPECT_EQ(memory.data(), data);
-    // What others wrote meanwhile, and not what was written here.
+    // It has the writes of others meanwhile, and not those of this process.
     EXPECT_EQ(*At(memory, 0), static_cast<float>(round));
     EXPECT_EQ(*At(memory, bytes() - 4), 2.5f);
   }

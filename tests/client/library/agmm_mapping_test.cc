@@ -301,7 +301,7 @@ TEST_F(LibraryMapping, ALoopOfJobsRunsThroughTwoMappingsAtTheSameAddresses) {
     ASSERT_EQ(Read(a), values);
     ASSERT_EQ(a.shards()[0].data, a_data);
     ASSERT_EQ(c.shards()[0].data, c_data);
-    // What is written to detached memory is lost, and does not come back.
+    // A write to detached memory is lost, and does not come back.
     ASSERT_TRUE(a.Commit().ok());
     Write(a, old_);
     ASSERT_TRUE(a.Renew().ok());

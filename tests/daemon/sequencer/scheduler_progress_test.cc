@@ -201,8 +201,9 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   ASSERT_TRUE(read.Get().ok());
   got = *Ask(queued).Get();
   EXPECT_EQ(got.waits_for().job_id(), 0);
-  EXPECT_EQ(got.waits_for().reason(),
-            absl::StrFormat("tensor %d, which a transfer or a mapping through node n1 reads", tensors.c));
+  EXPECT_EQ(
+      got.waits_for().reason(),
+      absl::StrFormat("tensor %d, which a transfer or a mapping through node n1 reads", tensors.c));
   Do([&] {
     v1::EndLeaseRequest end;
     end.set_lease_id(read.Get()->lease_id());
