@@ -1,6 +1,6 @@
 #!/opt/agmm/python/bin/python
 """Compares the Python package with the C++ library: puts and gets over the unix socket, and warm 64x64x64 jobs. Compares
-copies into and out of a mapping with one between two arrays.
+copies into and out of a mapping with one between two arrays, and the ways of an array through a product.
 
     PYTHONPATH=build/python tests/bench/python_client.py [--binaries build/bin] [--rounds 15] [--json FILE]
 
@@ -20,6 +20,7 @@ import time
 
 import agmm
 import numpy as np
+from agmm.operands import Pool, Shape
 
 SIZE, COLS = 64, 1024
 SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
@@ -112,6 +113,58 @@ def report_mapping(seen):
     return {"copy_us": medians["copy"] * 1e6, **ratios}
 
 
+PRODUCTS = (8, 48, 40), (128, 384, 1536), (1024, 1024, 1024)  # rows of X, K, N
+LAYER = "X[M_x, K] * W[K, N_x] -> Y[M, N_x]"
+
+
+def measure_products(client, rounds):
+    """Returns {(M, K, N): {way: [seconds]}}: an array X becomes an array Y, with a resident weight. "job" is the job alone."""
+    seen = {}
+    for m, k, n in PRODUCTS:
+        weight = client.put("W", np.ones((k, n), np.float32), "[K, N_x]")
+        x, y = np.ones((m, k), np.float32), np.empty((m, n), np.float32)
+        client.put("X", x, "[M_x, K]")
+        client.run(LAYER, "X", weight, "Y")
+
+        def put_and_get():
+            client.put("X", x, "[M_x, K]")
+            client.run(LAYER, "X", weight, "Y")
+            client.get("Y", out=y)
+
+        def map_anew():
+            with client.map("X", writable=True) as mapping:
+                mapping.write(x)
+                mapping.commit()
+            client.run(LAYER, "X", weight, "Y")
+            with client.map("Y") as mapping:
+                mapping.read(y)
+
+        pool = Pool.of(client)
+        shape = Shape(LAYER, m, k, weight.dtype, n, weight.mesh, weight.ranks)
+        ways = {"job": lambda: client.run(LAYER, "X", weight, "Y"), "put and get": put_and_get, "map anew": map_anew,
+                "renew": lambda: pool.multiply(shape, weight, x, y)}
+        seen[m, k, n] = {way: [] for way in ways}
+        for round in range(10 * rounds + WARM_UP):
+            for way in list(ways) if round % 2 else reversed(ways):
+                begin = time.perf_counter()
+                ways[way]()
+                if round >= WARM_UP:
+                    seen[m, k, n][way].append(time.perf_counter() - begin)
+        for name in "XWY":
+            client.delete(name)
+    return seen
+
+
+def report_products(seen):
+    """Prints the figures, and returns them."""
+    figures = {}
+    for shape, ways in seen.items():
+        name = " x ".join(map(str, shape))
+        figures[name] = {way: statistics.median(seconds) * 1e6 for way, seconds in ways.items()}
+        print(f"product {name}: " + ", ".join(f"{way} {us:.0f} us" for way, us in figures[name].items()))
+    return figures
+
+
 def report(seen, size):
     """Prints the figures, and returns them."""
     figures = {"bytes": size, "load": os.getloadavg()[0], "cores": os.cpu_count()}
@@ -142,6 +195,7 @@ def main():
         figures = report(measure(sides, arguments.rounds, arguments.jobs), arguments.bytes)
         sides["cpp"].close()
         figures["map"] = report_mapping(measure_mapping(client, arguments.bytes, arguments.rounds))
+        figures["products"] = report_products(measure_products(client, arguments.rounds))
     if arguments.json:
         arguments.json.write_text(json.dumps(figures, indent=1) + "\n")
 

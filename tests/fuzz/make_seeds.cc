@@ -103,6 +103,8 @@ void WriteAll() {
                                   [](auto& r) { r.mutable_begin()->set_tensor_id(7); });
   WriteChanged<v1::UploadRequest>("commit", [](auto& r) { r.mutable_commit()->set_checksum(1); });
   WriteChanged<v1::MapTensorRequest>("commit", [](auto& r) { r.mutable_commit(); });
+  WriteChanged<v1::MapTensorRequest>("renew", [](auto& r) { r.mutable_renew(); });
+  WriteChanged<v1::MapTensorRequest>("release", [](auto& r) { r.mutable_release(); });
   WriteChanged<v1::ReadTensorRequest>("resumed", [](auto& r) {
     r.mutable_tensor()->set_name("weights");
     r.set_offset_bytes(4096);
