@@ -91,7 +91,7 @@ def busy(client, operands):
 
 JOBS = {
     "run": """
-        interrupt_in("run", runs)
+        interrupt_in("_with_room", runs)
         client.run(SPEC, "A", "B", "C", **LONG)""",
     "wait": """
         interrupt_in("wait", runs)
@@ -101,7 +101,7 @@ JOBS = {
         for event in client.submit(SPEC, "A", "B", "C", **LONG).watch():
             print(event.state.name)""",
     "matmul": """
-        interrupt_in("run", runs)
+        interrupt_in("_with_room", runs)
         client.matmul(SPEC, "A", "B", out="C", **LONG)""",
 }
 
@@ -116,10 +116,10 @@ def test_an_interrupt_cancels_the_job(client, operands, daemon, call):
 
 CALLS = {
     "put": """
-        interrupt_in("_put")
+        interrupt_in("_with_room")
         client.put("C", np.ones((50, 40), np.float32), "[M, N_x]")""",
     "put of another order": """
-        interrupt_in("_put")
+        interrupt_in("_with_room")
         client.put("C", np.ones((40, 50), np.float32).T, "[M, N_x]")""",
     "get": """
         interrupt_in("_get")
@@ -128,7 +128,7 @@ CALLS = {
         interrupt_in("map")
         client.map("C")""",
     "fill": """
-        interrupt_in("fill")
+        interrupt_in("_with_room")
         client.fill("C", (50, 40), "[M, N_x]", mesh="x=2")""",
 }
 
@@ -228,7 +228,7 @@ def test_an_interrupt_of_a_submit_leaves_no_job():
             client.world()
             print("connected", flush=True)
             sys.stdin.readline()
-            interrupt_in("submit", then="interrupted")
+            interrupt_in("_with_room", then="interrupted")
             client.submit(SPEC, "A", "B", "C", **LONG)""")
         assert process.stdout.readline() == "connected\n"
         with stopped(local):
@@ -240,7 +240,7 @@ def test_an_interrupt_of_a_submit_leaves_no_job():
 
 
 @pytest.mark.parametrize("call", [
-    """interrupt_in("_put"); client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")""",
+    """interrupt_in("_with_room"); client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")""",
     """interrupt_in("_get"); client.get(tensor)""",
     """interrupt_in("world"); client.world()""",
 ])

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import gc
 import os
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
@@ -189,6 +190,17 @@ class AsyncClient:
                   c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> JobInfo:
         """See agmm.Client.run. If the task is cancelled, so is the job."""
         request = job_request(spec, a, b, c, options)
+        await self._sweep()
+        try:
+            return await self._run(request)
+        except errors.ResourceExhausted:  # see agmm.Client._with_room
+            gc.collect()
+            if not self._client._dropped:
+                raise
+        await self._sweep()
+        return await self._run(request)
+
+    async def _run(self, request: _agmm.JobRequest) -> JobInfo:
         stop = _agmm.Stop()
         try:
             return job_info(await _called_back(lambda end: self._client._client.run_then(request, end, 0, stop)))

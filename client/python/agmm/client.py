@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping as MappingOf, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
 Progress = Callable[[int, int], object]
 """Called with the bytes that have moved and all bytes, about every MiB, on any thread."""
+
+T = TypeVar("T")
 
 _SWEEP_TIMEOUT_S = 2.0
 
@@ -123,13 +126,12 @@ class Client:
         matrix = arrays.matrix_of(array)
         chosen = arrays.dtype_for(matrix, dtype)
         spec = _spec(matrix.shape, sharding, chosen, mesh, ranks)
+        rest = (arguments.callback(progress, "progress"), to_ms(timeout), stop)
         if arrays.is_plain(matrix, chosen):
-            fields = self._client.put(name, spec, matrix.__array_interface__["data"][0], matrix.nbytes,
-                                      arguments.callback(progress, "progress"), to_ms(timeout), stop)
-        else:
-            block = arrays.reader_of(matrix, chosen)
-            fields = self._client.put_blocks(name, spec, block, arguments.callback(progress, "progress"), to_ms(timeout), stop)
-        return Tensor(self, fields)
+            address = matrix.__array_interface__["data"][0]
+            return Tensor(self, self._with_room(self._client.put, name, spec, address, matrix.nbytes, *rest))
+        block = arrays.reader_of(matrix, chosen)
+        return Tensor(self, self._with_room(self._client.put_blocks, name, spec, block, *rest))
 
     def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
              value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
@@ -142,15 +144,16 @@ class Client:
         if not isinstance(kind, str) or kind not in _FILLINGS:
             raise errors.InvalidArgument(f"kind is {arguments.shown(kind)}; use one of {', '.join(_FILLINGS)}")
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
-        return Tensor(self, self._client.fill(arguments.name(name), spec, _FILLINGS.index(kind),
-                                              arguments.whole(seed, "seed", 64), arguments.real(value, "value"),
-                                              to_ms(timeout)))
+        given = (arguments.name(name), spec, _FILLINGS.index(kind), arguments.whole(seed, "seed", 64),
+                 arguments.real(value, "value"), to_ms(timeout))
+        return Tensor(self, self._with_room(self._client.fill, *given))
 
     def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
                ranks: Sequence[int] = (), timeout: float | None = None) -> Tensor:
         """Reserves space for contents to be written later. Errors: AlreadyExists; ResourceExhausted."""
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
-        return Tensor(self, self._client.create(arguments.name(name), spec, to_ms(timeout)))
+        given = (arguments.name(name), spec, to_ms(timeout))
+        return Tensor(self, self._with_room(self._client.create, *given))
 
     def get(self, tensor: Tensor | str, *, out: Any = None, progress: Progress | None = None,
             timeout: float | None = None) -> np.ndarray[Any, Any]:
@@ -210,8 +213,9 @@ class Client:
 
     def _load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], strict: bool,
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile:
-        return loaded_file(self, self._client.load(path_of(path), rules_of(shard), arguments.flag(strict, "strict"),
-                                                   arguments.callback(progress, "progress"), to_ms(timeout), stop))
+        given = (path_of(path), rules_of(shard), arguments.flag(strict, "strict"), arguments.callback(progress, "progress"),
+                 to_ms(timeout), stop)
+        return loaded_file(self, self._with_room(self._client.load, *given))
 
     def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
              metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
@@ -251,6 +255,21 @@ class Client:
         if isinstance(tensor, Tensor) and tensor._kept is not None:
             tensor._kept.reference = ""
 
+    def _with_room(self, call: Callable[..., T], *given: Any) -> T:
+        """Makes a call that may need device memory, after the dropped tensors are deleted.
+
+        If memory is full, collects garbage, which may drop more, and makes the call once more.
+        """
+        self._sweep()
+        try:
+            return call(*given)
+        except errors.ResourceExhausted:
+            gc.collect()
+            if not self._dropped:
+                raise
+        self._sweep()
+        return call(*given)
+
     def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S) -> None:
         """Deletes the dropped tensors. Those that cannot be deleted now stay on the list."""
         while self._dropped:
@@ -281,12 +300,14 @@ class Client:
         options: see agmm.requests.JobOptions.
         Errors: InvalidArgument; FailedPrecondition if the tensors do not fit the spec; Unimplemented; Unavailable.
         """
-        return Job(self, self._client.submit(job_request(spec, a, b, c, options), 0))
+        request = job_request(spec, a, b, c, options)
+        return Job(self, self._with_room(self._client.submit, request, 0))
 
     def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None, c: Tensor | str | None = None,
             **options: Unpack[JobOptions]) -> JobInfo:
         """Submits a job and waits for it in one call: made for many small jobs. See submit and Job.wait."""
-        return job_info(self._client.run(job_request(spec, a, b, c, options), 0))
+        request = job_request(spec, a, b, c, options)
+        return job_info(self._with_room(self._client.run, request, 0))
 
     def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
                **options: Unpack[JobOptions]) -> Tensor:
@@ -294,7 +315,8 @@ class Client:
 
         a, b: tensors, names, or arrays, which are put under names of this call's own and deleted after it.
         out: a tensor or a name for the result. None: the result belongs to the Tensor that is returned (and to others of
-            the same result, and its mappings): when Python has dropped them, the next matmul or close() deletes it.
+            the same result, and its mappings): when Python has dropped them, the client's next call that may need room,
+            or close(), deletes it.
         dtype: of the tensors made from arrays; see put.
         options: see agmm.requests.JobOptions.
         """

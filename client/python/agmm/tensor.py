@@ -40,7 +40,7 @@ class Tensor:
     ("PEER_LOST") once node 0's daemon has ended.
 
     The result of a Client.matmul without `out` belongs to its handles: when Python has dropped the last one, the client's
-    next matmul or close() deletes it.
+    next call that may need room for a tensor, or close(), deletes it.
     """
 
     __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",
