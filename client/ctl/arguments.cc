@@ -69,20 +69,17 @@ std::string FlagMistake(const CLI::App& verb, const std::string& path, const std
 
 }  // namespace
 
-absl::StatusOr<v1::TensorRef> ParseTensorRef(absl::string_view text) {
-  v1::TensorRef ref;
+absl::StatusOr<NamedTensor> ParseTensorRef(absl::string_view text) {
   if (text.empty()) return absl::InvalidArgumentError("a tensor's name is empty; write W or #12");
-  if (text[0] != '#') {
-    ref.set_name(std::string(text));
-    return ref;
-  }
+  if (text[0] != '#' || absl::StrContains(text, '@')) return ParseTensor(std::string(text));
+  NamedTensor numbered;
   uint64_t id = 0;
   if (!ParseCount(text.substr(1), &id) || id == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("\"%s\" is not a tensor id; ids are #1, #2, ...", text));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "\"%s\" is neither a tensor's id, such as #12, nor its handle in a program", text));
   }
-  ref.set_tensor_id(id);
-  return ref;
+  numbered.ref.set_tensor_id(id);
+  return numbered;
 }
 
 absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text) {
@@ -135,15 +132,15 @@ absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ran
   return made;
 }
 
-absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
-                                                         absl::string_view bindings) {
+absl::StatusOr<std::vector<NamedTensor>> ParseBindings(absl::string_view spec,
+                                                       absl::string_view bindings) {
   const std::vector<std::string> names = OperandNames(spec);
   if (names.size() != (absl::StrContains(spec, '*') ? 3 : 2)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "spec \"%s\" has %s, but a product has 3, as in '%s', and a collective 2, as in '%s'", spec,
         Counted(names.size(), "operand"), kDefaultSpec, kDefaultCollective));
   }
-  std::map<std::string, v1::TensorRef> bound;
+  std::map<std::string, NamedTensor> bound;
   for (absl::string_view binding : absl::StrSplit(bindings, ',')) {
     const std::pair<std::string, std::string> pair =
         absl::StrSplit(binding, absl::MaxSplits('=', 1));
@@ -154,22 +151,22 @@ absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
           "--bind \"%s\": \"%s\" does not bind an operand of the spec; write %s=TENSOR", bindings,
           binding, absl::StrJoin(names, "=TENSOR,")));
     }
-    AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(tensor));
-    if (!bound.emplace(operand, ref).second) {
+    AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensorRef(tensor));
+    if (!bound.emplace(operand, named).second) {
       return absl::InvalidArgumentError(
           absl::StrFormat("--bind \"%s\" binds %s twice", bindings, operand));
     }
   }
-  std::vector<v1::TensorRef> refs;
+  std::vector<NamedTensor> tensors;
   for (const std::string& name : names) {
     const auto it = bound.find(name);
     if (it == bound.end()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("--bind \"%s\" has no tensor for %s; add %s=NAME", bindings, name, name));
     }
-    refs.push_back(it->second);
+    tensors.push_back(it->second);
   }
-  return refs;
+  return tensors;
 }
 
 absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text, absl::string_view flag) {

@@ -12,14 +12,14 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "agmm/v1/tensor.pb.h"
+#include "client/connect/tensor_handle.h"
 #include "kernels/schedule/plan.h"
 #include "proto/limits.h"
 
 namespace agmm {
 
-// Parses "W", a tensor's name, or "#12", its id.
-absl::StatusOr<v1::TensorRef> ParseTensorRef(absl::string_view text);
+// Parses "W", a tensor's name, "#12", its id, or its handle (client/connect/tensor_handle.h).
+absl::StatusOr<NamedTensor> ParseTensorRef(absl::string_view text);
 
 // Parses "0-3", "0,2,4" or "0-1,6": world ranks in the order of a mesh, each once.
 absl::StatusOr<std::vector<int>> ParseRanks(absl::string_view text);
@@ -36,8 +36,8 @@ absl::StatusOr<Mesh> MeshOfFlags(const std::string& mesh, const std::string& ran
                                  const std::vector<int>& others);
 
 // Parses "A=X,B=W,C=Y", in any order. Returns a tensor for each operand, in the order of `spec`.
-absl::StatusOr<std::vector<v1::TensorRef>> ParseBindings(absl::string_view spec,
-                                                         absl::string_view bindings);
+absl::StatusOr<std::vector<NamedTensor>> ParseBindings(absl::string_view spec,
+                                                       absl::string_view bindings);
 
 // Parses "30s", "5m" or "1h30m": more than 0, at most 24h. Errors name the flag.
 absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text,

@@ -69,8 +69,8 @@ absl::StatusOr<Mesh> MeshOfWorld(Connection* connection, const std::string& mesh
 }
 
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name) {
-  AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(name));
-  return connection->GetTensor(ref);
+  AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensorRef(name));
+  return connection->GetTensor(named.ref, kShortCall, named.sequencer);
 }
 
 }  // namespace agmm

@@ -36,7 +36,8 @@ std::vector<int> RanksOfFirstKind(const v1::GetStatusResponse& status);
 absl::StatusOr<Mesh> MeshOfWorld(Connection* connection, const std::string& mesh,
                                  const std::string& ranks);
 
-// Returns the tensor called `name`: a name, or an id as "#12". Errors: NOT_FOUND.
+// Returns the tensor called `name`: a name, an id as "#12", or a handle. Errors: NOT_FOUND; ABORTED
+// for a handle from before a restart of node 0's daemon.
 absl::StatusOr<v1::Tensor> FindTensor(Connection* connection, const std::string& name);
 
 }  // namespace agmm

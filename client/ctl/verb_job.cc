@@ -57,12 +57,17 @@ struct SubmitFlags {
 
 absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
                                absl::Duration timeout) {
-  AGMM_ASSIGN_OR_RETURN(const std::vector<v1::TensorRef> refs,
+  AGMM_ASSIGN_OR_RETURN(const std::vector<NamedTensor> operands,
                         ParseBindings(flags.spec, flags.bindings));
-  AGMM_ASSIGN_OR_RETURN(const v1::Tensor a, connection->GetTensor(refs[kA]));
+  const auto find = [&](const NamedTensor& named) {
+    return connection->GetTensor(named.ref, kShortCall, named.sequencer);
+  };
+  // Also the result of a handle, which may be of another sequencer than the operands.
+  if (!operands.back().sequencer.empty()) AGMM_RETURN_IF_ERROR(find(operands.back()).status());
+  AGMM_ASSIGN_OR_RETURN(const v1::Tensor a, find(operands[kA]));
   Shape shape = {a.spec().rows(), a.spec().cols(), 0};
-  if (refs.size() > kC) {
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, connection->GetTensor(refs[kB]));
+  if (operands.size() > kC) {
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor b, find(operands[kB]));
     shape = {a.spec().rows(), b.spec().cols(), a.spec().cols()};
   }
   // An invalid spec is refused here, with the column of the mistake; the sequencer checks that the
@@ -74,7 +79,7 @@ absl::StatusOr<v1::Job> Submit(Connection* connection, const SubmitFlags& flags,
       RequestJob(flags.spec, flags.options, flags.repeat, timeout, flags.no_tuning);
   if (!flags.request_id.empty()) request.set_request_id(flags.request_id);
   *request.mutable_mesh() = a.spec().mesh();
-  *request.mutable_tensors() = {refs.begin(), refs.end()};
+  for (const NamedTensor& named : operands) *request.add_tensors() = named.ref;
   return connection->SubmitJob(request, kPlacingCall, a.sequencer());
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "client/connect/tensor_transfer.h"
@@ -43,6 +44,18 @@ absl::StatusOr<std::map<std::string, std::string>> ParseMetadata(
   return metadata;
 }
 
+bool IsTensorFile(absl::string_view name) {
+  return absl::EndsWith(name, ".safetensors") || absl::EndsWith(name, ".npy");
+}
+
+// Refuses a file behind the names.
+absl::Status CheckOrder(const SaveFlags& flags) {
+  if (IsTensorFile(flags.file) || !IsTensorFile(flags.names.back())) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("the file comes first: agmmctl tensor save %s %s", flags.names.back(),
+                      flags.names.size() == 1 ? flags.file : absl::StrCat(flags.file, " ...")));
+}
+
 // Finds the tensors, by the names that they have in the file.
 absl::StatusOr<std::map<std::string, v1::Tensor>> FindAll(Connection* connection,
                                                           const SaveFlags& flags,
@@ -73,6 +86,7 @@ absl::StatusOr<v1::Tensor> SaveOne(Connection* connection, const v1::Tensor& ten
 }
 
 absl::Status RunSave(const SaveFlags& flags, const Options& options, Connection* connection) {
+  AGMM_RETURN_IF_ERROR(CheckOrder(flags));
   AGMM_ASSIGN_OR_RETURN(const auto metadata, ParseMetadata(flags.metadata));
   std::vector<TensorToSave> to_save;
   AGMM_ASSIGN_OR_RETURN(const auto found, FindAll(connection, flags, &to_save));
@@ -115,7 +129,8 @@ void AddTensorSave(CLI::App* group, Command* command) {
                    "The .safetensors file to write, or an .npy file for one tensor, which gets "
                    "bf16 as f32")
       ->required();
-  verb->add_option("NAME", save->names, "The tensors: their names, or their IDs as #12")
+  verb->add_option("NAME", save->names,
+                   "The tensors: their names, their IDs as #12, or their handles")
       ->required();
   verb->add_option("--metadata", save->metadata,
                    "KEY=VALUE in the header, such as format=pt, which transformers asks for; may "

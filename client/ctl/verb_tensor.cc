@@ -32,7 +32,8 @@ struct SpecFlags {
 
 // Adds NAME, --sharding, --mesh and --ranks.
 void AddSpecFlags(CLI::App* verb, SpecFlags* flags) {
-  verb->add_option("NAME", flags->name, "The tensor: its name, or the ID of an existing one as #12")
+  verb->add_option("NAME", flags->name,
+                   "The tensor: its name, or the ID (#12) or handle of an existing one")
       ->required();
   verb->add_option("--sharding", flags->sharding,
                    "The mesh axes that split each dimension, such as '[K, N_x]' (default: "
@@ -90,7 +91,8 @@ absl::StatusOr<std::unique_ptr<MatrixReader>> OpenInput(const PutFlags& flags) {
 }
 
 absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* connection) {
-  AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(flags.name));
+  AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensorRef(flags.name));
+  const v1::TensorRef& ref = named.ref;
   AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixReader> file, OpenInput(flags));
   DType dtype = file->dtype();
   if (!flags.dtype.empty()) {
@@ -100,7 +102,7 @@ absl::Status RunPut(const PutFlags& flags, const Options& options, Connection* c
   std::string sequencer;  // the one that assigned the id
   if (ref.has_tensor_id()) {
     AGMM_RETURN_IF_ERROR(RefuseSpread(flags));
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(ref));
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, FindTensor(connection, flags.name));
     AGMM_ASSIGN_OR_RETURN(const DType its, FromProto(tensor.spec().dtype()));
     if (!flags.dtype.empty() && flags.shape.empty() && its != dtype) {
       return absl::InvalidArgumentError(absl::StrFormat(
@@ -216,13 +218,16 @@ absl::StatusOr<v1::TensorSpec> SpecToFill(const v1::TensorRef& ref, const FillFl
 }
 
 absl::Status RunFill(const FillFlags& flags, const Options& options, Connection* connection) {
-  AGMM_ASSIGN_OR_RETURN(const v1::TensorRef ref, ParseTensorRef(flags.name));
+  AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensorRef(flags.name));
+  const v1::TensorRef& ref = named.ref;
   v1::FillTensorRequest request;
   AGMM_ASSIGN_OR_RETURN(*request.mutable_fill(), MakeFill(flags));
   if (ref.has_tensor_id()) {
     AGMM_RETURN_IF_ERROR(RefuseSpread(flags));
     AGMM_RETURN_IF_ERROR(RefuseForExisting("--shape", flags.shape, flags));
     AGMM_RETURN_IF_ERROR(RefuseForExisting("--dtype", flags.dtype, flags));
+    // The call cannot say of which sequencer the id is.
+    if (!named.sequencer.empty()) AGMM_RETURN_IF_ERROR(FindTensor(connection, flags.name).status());
     request.set_tensor_id(ref.tensor_id());
   } else {
     request.mutable_put()->set_name(ref.name());
@@ -306,7 +311,8 @@ void AddTensorPut(CLI::App* group, Command* command) {
 void AddTensorGet(CLI::App* group, Command* command) {
   auto get = std::make_shared<GetFlags>();
   CLI::App* verb = group->add_subcommand("get", "Write a tensor's contents to a file");
-  verb->add_option("NAME", get->name, "The tensor: its name, or its ID as #12")->required();
+  verb->add_option("NAME", get->name, "The tensor: its name, its ID as #12, or its handle")
+      ->required();
   verb->add_option("FILE", get->file,
                    "The .npy file to write; bf16 is written as f32, which holds it exactly; - is "
                    "standard output")
@@ -355,12 +361,13 @@ void AddTensor(CLI::App* app, Command* command) {
   auto name = std::make_shared<std::string>();
   CLI::App* show =
       group->add_subcommand("show", "Show one tensor: its sharding, its bytes, its owner");
-  show->add_option("NAME", *name, "The tensor: its name, or its ID as #12")->required();
+  show->add_option("NAME", *name, "The tensor: its name, its ID as #12, or its handle")->required();
   OnVerb(show, command, name, RunShow);
   auto names = std::make_shared<std::vector<std::string>>();
   CLI::App* remove =
       group->add_subcommand("rm", "Delete tensors; memory is freed when no job uses them");
-  remove->add_option("NAME", *names, "The tensors: their names, or their IDs as #12")->required();
+  remove->add_option("NAME", *names, "The tensors: their names, their IDs as #12, or their handles")
+      ->required();
   OnVerb(remove, command, names, RunRemove);
 }
 

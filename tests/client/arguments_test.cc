@@ -14,11 +14,15 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(Arguments, ATensorIsNamedOrNumbered) {
-  EXPECT_EQ(ParseTensorRef("W")->name(), "W");
-  EXPECT_EQ(ParseTensorRef("#12")->tensor_id(), 12);
-  EXPECT_FALSE(ParseTensorRef("W")->has_tensor_id());
-  EXPECT_FALSE(ParseTensorRef("#12")->has_name());
-  for (const char* bad : {"", "#", "#0", "#-1", "#W", "#1 ", "#18446744073709551616"})
+  EXPECT_EQ(ParseTensorRef("W")->ref.name(), "W");
+  EXPECT_EQ(ParseTensorRef("#12")->ref.tensor_id(), 12);
+  EXPECT_EQ(ParseTensorRef("#12")->sequencer, "");
+  EXPECT_FALSE(ParseTensorRef("W")->ref.has_tensor_id());
+  EXPECT_FALSE(ParseTensorRef("#12")->ref.has_name());
+  EXPECT_EQ(ParseTensorRef("#12@3d3e")->ref.tensor_id(), 12);
+  EXPECT_EQ(ParseTensorRef("#12@3d3e")->sequencer, "3d3e");
+  for (const char* bad :
+       {"", "#", "#0", "#-1", "#W", "#1 ", "#18446744073709551616", "#12@", "#@3d", "#1@\n"})
     EXPECT_TRUE(absl::IsInvalidArgument(ParseTensorRef(bad).status())) << bad;
 }
 
@@ -58,12 +62,12 @@ TEST(Arguments, AMeshCoversTheGivenRanksOrAllRanks) {
 TEST(Arguments, BindingsComeInTheSpecsOrder) {
   const auto refs = ParseBindings("A[M_x,K] * B[K,N_x] -> C[M,N_x]", "C=Y, A=X,B=#3");
   ASSERT_TRUE(refs.ok()) << refs.status();
-  EXPECT_EQ((*refs)[0].name(), "X");
-  EXPECT_EQ((*refs)[1].tensor_id(), 3);
-  EXPECT_EQ((*refs)[2].name(), "Y");
-  EXPECT_EQ(ParseBindings("X[I,J]*W[J,K]->Out[I,K]", "X=a,W=b,Out=c")->at(2).name(), "c");
+  EXPECT_EQ((*refs)[0].ref.name(), "X");
+  EXPECT_EQ((*refs)[1].ref.tensor_id(), 3);
+  EXPECT_EQ((*refs)[2].ref.name(), "Y");
+  EXPECT_EQ(ParseBindings("X[I,J]*W[J,K]->Out[I,K]", "X=a,W=b,Out=c")->at(2).ref.name(), "c");
   const char* spec = "A[M_x,K] * B[K,N_x] -> C[M,N_x]";
-  EXPECT_EQ(ParseBindings(spec, "A=layer=3,B=W,C=Y")->at(0).name(), "layer=3");
+  EXPECT_EQ(ParseBindings(spec, "A=layer=3,B=W,C=Y")->at(0).ref.name(), "layer=3");
   EXPECT_THAT(ParseBindings(spec, "A=X,B=W").status().message(), HasSubstr("add C=NAME"));
   EXPECT_THAT(ParseBindings(spec, "A=X,B=W,C=Y,D=Z").status().message(), HasSubstr("\"D=Z\""));
   EXPECT_THAT(ParseBindings(spec, "A=X,A=Y,B=W,C=Y").status().message(), HasSubstr("A twice"));
@@ -142,8 +146,8 @@ TEST(Bindings, ACollectiveHasTwo) {
   const auto refs = ParseBindings("A[M_x,K] -> B[M,K]", "B=Y,A=#7");
   ASSERT_TRUE(refs.ok()) << refs.status();
   ASSERT_EQ(refs->size(), 2u);
-  EXPECT_EQ(refs->at(0).tensor_id(), 7u);
-  EXPECT_EQ(refs->at(1).name(), "Y");
+  EXPECT_EQ(refs->at(0).ref.tensor_id(), 7u);
+  EXPECT_EQ(refs->at(1).ref.name(), "Y");
   const absl::Status more = ParseBindings("A[M_x,K] -> B[M,K]", "A=X,B=Y,C=Z").status();
   EXPECT_THAT(std::string(more.message()), testing::HasSubstr("write A=TENSOR,B=TENSOR"));
 }
