@@ -85,7 +85,8 @@ absl::StatusOr<DType> ParseDescr(const std::string& descr) {
   }
   if (descr == "<f8") {
     return absl::InvalidArgumentError(
-        "dtype '<f8' is float64; save it as float32: numpy.save(path, a.astype(numpy.float32))");
+        "dtype '<f8' is float64, which is not converted on the way; save it as float32: "
+        "numpy.save(path, a.astype(numpy.float32))");
   }
   return absl::InvalidArgumentError(
       absl::StrFormat("dtype '%s' is not supported; save it as float32 ('<f4') or float16 ('<f2')",
@@ -110,13 +111,13 @@ absl::StatusOr<MatrixLayout> ParseDict(absl::string_view text) {
   MatrixLayout layout;
   AGMM_ASSIGN_OR_RETURN(layout.dtype, ParseDescr(dict["descr"]));
   const std::vector<int64_t> shape = dict["shape"];
-  if (shape.size() != 2) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("shape %s has %s; a matrix has 2: save it with .reshape(rows, columns)",
-                        ShapeText(shape), Counted(shape.size(), "dimension")));
+  if (shape.size() > 2) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "shape %s has %d dimensions; a matrix has at most 2: save it with .reshape(rows, columns)",
+        ShapeText(shape), shape.size()));
   }
-  layout.rows = shape[0];
-  layout.cols = shape[1];
+  layout.rows = shape.size() == 2 ? shape.front() : 1;
+  layout.cols = shape.empty() ? 1 : shape.back();
   if (layout.rows == 0 || layout.cols == 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "shape %s is empty; a matrix has at least one row and one column", ShapeText(shape)));

@@ -328,14 +328,15 @@ absl::StatusOr<std::string> SafetensorsPreamble(
     const std::vector<TensorToSave>& tensors, const std::map<std::string, std::string>& metadata) {
   Json header = Json::object();
   if (!metadata.empty()) header[std::string(kMetadata)] = metadata;
-  std::unordered_set<std::string> names = {std::string(kMetadata)};
+  std::unordered_set<std::string> names;
   int64_t at = 0;
   for (const TensorToSave& tensor : tensors) {
-    if (NoUtf8From(tensor.name).has_value() || !names.insert(tensor.name).second) {
+    if (NoUtf8From(tensor.name).has_value() || tensor.name == kMetadata) {
       return RefusedTensor(tensor.name,
-                           "cannot be saved: names are UTF-8, differ, and are not "
-                           "__metadata__");
+                           "cannot be saved: names are UTF-8, and are not __metadata__");
     }
+    if (!names.insert(tensor.name).second)
+      return RefusedTensor(tensor.name, "is given twice; a file has each tensor once, by its name");
     const int64_t end = at + tensor.rows * tensor.cols * SizeOf(tensor.dtype);
     header[tensor.name] = {{"dtype", std::string(StoredName(tensor.dtype))},
                            {"shape", {tensor.rows, tensor.cols}},

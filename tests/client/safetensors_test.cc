@@ -259,7 +259,7 @@ TEST_F(Safetensors, AFileThatCannotBeIsNotCreated) {
   const TensorToSave a = {"a", 1, 1, DType::kF32}, b = {"b", 1, 1, DType::kF32};
   for (const auto& [name, tensors, what] :
        std::vector<std::tuple<std::string, std::vector<TensorToSave>, std::string>>{
-           {"m.safetensors", {a, a}, "tensor \"a\" cannot be saved"},
+           {"m.safetensors", {a, a}, "tensor \"a\" is given twice"},
            {"m.safetensors", {{"__metadata__", 1, 1}}, "cannot be saved"},
            {"m.safetensors", {{"\xff", 1, 1}}, "cannot be saved"},
            {"m.npy", {a, b}, "has one tensor"},
