@@ -483,6 +483,10 @@ class Client {
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;
 
+  // The daemon's address, for other clients: "unix:/run/agmm/agmmd.sock" or "10.0.0.1:7101". Also
+  // of a closed client.
+  const std::string& endpoint() const;
+
   Result<WorldInfo> World(Milliseconds timeout = {});
 
   // Writes the whole contents. Rewrites the tensor called `name` if it has this spec, else makes a

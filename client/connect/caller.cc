@@ -198,7 +198,7 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
   if (answered_before) {
     lost_ = true;
     return absl::UnavailableError(
-        absl::StrCat("the daemon at ", endpoint, " was lost during the call; ",
+        absl::StrCat("the daemon at ", endpoint, " was lost; ",
                      caller_->session_ != SessionState::kNone
                          ? "this client's jobs and tensors ended there"
                          : absl::StrFormat("see its log, or ask another daemon of its world%s",

@@ -122,6 +122,8 @@ Client::~Client() { Close(); }
 
 void Client::Close() { state_->Close(); }
 
+const std::string& Client::endpoint() const { return state_->endpoint(); }
+
 Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
   absl::StatusOr<Endpoint> endpoint = ResolveEndpoint(options.endpoint);
   if (!endpoint.ok()) return ToPublic(endpoint.status());

@@ -66,7 +66,8 @@ absl::Duration JobTimeout(const JobRequest& request) {
   return ToTimeout(request.timeout, absl::ToChronoMilliseconds(kDefaultJobTimeout));
 }
 
-ClientState::ClientState(Endpoint endpoint, ClientOptions options) : options_(std::move(options)) {
+ClientState::ClientState(Endpoint endpoint, ClientOptions options)
+    : endpoint_(endpoint.text), options_(std::move(options)) {
   StartGrpc();
   connection_.emplace(std::move(endpoint));
   loop_.emplace("the client's callbacks");

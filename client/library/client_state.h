@@ -63,6 +63,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   template <typename Ask>
   auto Call(Ask ask) -> decltype(ToPublic(ask(connection())));
 
+  const std::string& endpoint() const { return endpoint_; }
   const std::string& session() const { return session_; }
   absl::Duration CallTimeout(Milliseconds given) const;
   absl::Duration TransferTimeout(Milliseconds given) const;
@@ -96,6 +97,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   Use MakeUse();  // with the lock
   absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
 
+  const std::string endpoint_;
   const ClientOptions options_;
   std::optional<Connection> connection_;
   std::optional<Loop> loop_;

@@ -196,7 +196,7 @@ TEST_F(ConnectionTest, ASubmitIsRepeatedOnlyWithARequestId) {
   LoseTheAnswer([&] { job = connection_.SubmitJob(request); },
                 [&] { return daemon_.submits == 1; });
   EXPECT_EQ(job.status().code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(job.status().message()), HasSubstr("was lost during the call"));
+  EXPECT_THAT(std::string(job.status().message()), HasSubstr("was lost; see its log"));
   EXPECT_EQ(daemon_.submits, 1);
 
   ASSERT_TRUE(connection_.GetStatus().ok());  // the connection is open again

@@ -119,6 +119,11 @@ class AsyncClient:
         """True after close()."""
         return self._client.closed
 
+    @property
+    def endpoint(self) -> str:
+        """See agmm.Client.endpoint."""
+        return self._client.endpoint
+
     async def world(self, *, timeout: float | None = None) -> WorldInfo:
         """See agmm.Client.world."""
         return await self._call(lambda: self._client.world(timeout=timeout))

@@ -57,7 +57,7 @@ def connect(endpoint: str | None = None, *, session: bool = False, call_timeout:
         if given:
             raise
         raise errors.Unavailable(f"{error}; agmm.local() starts a private daemon", error.reason) from None
-    return Client(made, given or os.environ.get("AGMM_ENDPOINT") or "the local daemon", bool(session))
+    return Client(made, given or made.endpoint, bool(session))
 
 
 class Client:
@@ -95,6 +95,11 @@ class Client:
     def closed(self) -> bool:
         """True after close()."""
         return self._client.closed
+
+    @property
+    def endpoint(self) -> str:
+        """The daemon's endpoint, for agmm.connect in other processes and for agmmctl --endpoint."""
+        return self._endpoint
 
     def world(self, *, timeout: float | None = None) -> WorldInfo:
         """Returns the state of the world and its devices."""

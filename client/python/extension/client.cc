@@ -147,6 +147,8 @@ void BindClient(nb::module_& module) {
                   nb::call_guard<Call>())
       .def("close", &Connected::Close)
       .def_prop_ro("closed", &Connected::closed)
+      .def_prop_ro("endpoint", &Connected::endpoint)
+      .def_rw("advice", &Connected::advice)
       .def("world", &World, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("put", &Put, nb::arg("name"), nb::arg("spec"), nb::arg("pointer"), nb::arg("size_bytes"),
            nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),

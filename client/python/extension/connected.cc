@@ -36,8 +36,7 @@ void Connected::Close() {
 
 const std::shared_ptr<Client>& Connected::client() const {
   if (closed_) {
-    Raise(Status(StatusCode::kFailedPrecondition,
-                 "this client is closed; open another one with agmm.connect"));
+    Raise(Status(StatusCode::kFailedPrecondition, "this client is closed; " + advice));
   }
   return client_;
 }

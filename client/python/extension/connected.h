@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "agmm/agmm.h"
 
@@ -18,8 +19,13 @@ class Connected {
   // Ends the calls in progress. Raises FAILED_PRECONDITION in a callback.
   void Close();
   bool closed() const { return closed_; }
-  // Raises FAILED_PRECONDITION once closed.
+  // Raises FAILED_PRECONDITION once closed, with `advice`.
   const std::shared_ptr<Client>& client() const;
+  // Also of a closed client.
+  const std::string& endpoint() const { return client_->endpoint(); }
+
+  // Follows "this client is closed".
+  std::string advice = "open another one with agmm.connect";
 
  private:
   std::shared_ptr<Client> client_;

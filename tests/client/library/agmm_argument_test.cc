@@ -30,6 +30,13 @@ class LibraryArgument : public LibraryJobTest {
   const std::vector<float> a_ = Integers(kM * kK, 1);
 };
 
+TEST_F(LibraryArgument, TheEndpointOfAClientServesAnotherOne) {
+  const auto other = Connect(/*session=*/false, client_->endpoint());
+  EXPECT_EQ(other->endpoint(), client_->endpoint());
+  other->Close();
+  EXPECT_EQ(other->endpoint(), client_->endpoint());
+}
+
 TEST_F(LibraryArgument, NullDataIsRefused) {
   ExpectRefused(client_->Put("A", SpecA(), nullptr, BytesIn(a_)).status(),
                 "data is null; give the address of 6000 bytes");
