@@ -69,12 +69,13 @@ class Client:
     processes by "spawn", or fork before the first connection.
     """
 
-    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "__weakref__")
+    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "_daemon", "__weakref__")
 
     def __init__(self, client: _agmm.Client, endpoint: str, session: bool) -> None:
         self._client = client
         self._endpoint = endpoint
         self._session = session
+        self._daemon: object = None  # a private daemon, which lives as long as its client
         self._dropped: list[str] = []  # tensors to delete
 
     def __enter__(self) -> Client:

@@ -5,6 +5,8 @@ Every message is one line: the value, the bound and the next action.
 
 from __future__ import annotations
 
+import re
+
 
 class Error(Exception):
     """The base of all errors of this package.
@@ -126,7 +128,27 @@ _CLASSES: tuple[type[Error], ...] = (
 )
 
 
+# Advice for the time after the loss of a private daemon, by its socket.
+_advice: dict[str, str] = {}
+
+
+def advise(socket: str, advice: str | None) -> None:
+    """Has errors of a lost daemon end with `advice`, in place of what is true of other daemons; None: no more."""
+    if advice is None:
+        _advice.pop(socket, None)
+    else:
+        _advice[socket] = advice
+
+
+def _advised(message: str) -> str:
+    found = re.search(r"\bunix:(\S+)", message)
+    advice = None if found is None else _advice.get(found[1])
+    return message if advice is None else f"{message.partition('; ')[0]}; {advice}"
+
+
 def from_status(code: int, message: str, reason: str) -> Error:
     """Returns the exception for an error of the C++ library."""
     found = _CLASSES[code - 1] if 1 <= code <= len(_CLASSES) else Unknown
+    if found is Unavailable:
+        message = _advised(message)
     return found(message, reason)

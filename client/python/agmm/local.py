@@ -7,13 +7,9 @@ import os
 import time
 from types import TracebackType
 
-from . import private_daemon
+from . import errors, private_daemon
 from .client import Client
 from .errors import DeadlineExceeded, FailedPrecondition
-
-# Started and not closed: a daemon does not end while only its client is in use.
-_started: set[local] = set()
-
 
 class local:
     """A private daemon with CPU devices; a context manager that yields a connected agmm.Client.
@@ -22,10 +18,13 @@ class local:
             client.put("W", array, "[K, N_x]")
 
     The daemon listens on a unix socket in a temporary folder that only this user can enter. It ends with the block, and
-    with this process, even if the process is killed. start() and close() do the same without a block, for notebooks.
+    with this process, even if the process is killed. start() and close() do the same without a block, for notebooks. It
+    also ends once Python has dropped both this object and its client, with the client's tensors, jobs and mappings: a cell
+    that runs again replaces the daemon of its last run.
 
     devices: their number; ranks 0 to devices - 1.
-    heap: memory of each device, in bytes or as text such as "256MiB". Tensors and workspaces live there.
+    heap: memory of each device, in bytes or as text such as "256MiB", "0.5GiB" or "300MB". Tensors and workspaces live
+        there.
     threads: of each device; by default the devices share the cores.
     log: a file to which the daemon appends its log.
 
@@ -39,9 +38,10 @@ class local:
         self._log = log
         self._client: Client | None = None
         self._daemon: private_daemon.Daemon | None = None
+        self._closed = False
 
     def __repr__(self) -> str:
-        state = "not running" if self._daemon is None else self._daemon.socket
+        state = "not running" if self._daemon is None or not self._daemon.running else self._daemon.socket
         return f"<agmm.local(devices={self._devices.count}): {state}>"
 
     @property
@@ -49,18 +49,24 @@ class local:
         """The daemon's endpoint, for agmm.connect in other processes of this user and for agmmctl --endpoint."""
         if self._daemon is None:
             raise FailedPrecondition("the daemon has not started; enter the block, or call start()")
+        if self._closed:
+            raise FailedPrecondition("the daemon was closed; call start(), which starts another one")
         return self._daemon.socket
 
     @property
     def log(self) -> str:
-        """What the daemon has logged so far."""
+        """What the daemon has logged so far; after close(), all that the last one has logged."""
         return "" if self._daemon is None else self._daemon.log()
 
     def start(self) -> Client:
-        """Starts the daemon, and returns a client with a session. Raises what the class says."""
-        if self._daemon is not None:
-            raise FailedPrecondition("the daemon has started already; use another agmm.local()")
-        _started.add(self)
+        """Starts the daemon, and returns a client with a session. Raises what the class says.
+
+        After close(), or if the daemon has ended by itself, starts another one, without the tensors of the last.
+        """
+        if self._daemon is not None and not self._closed:
+            if self._daemon.running:
+                raise FailedPrecondition("the daemon runs already; use its client, or another agmm.local()")
+            self.close()
         try:
             return self._start()
         except BaseException:  # KeyboardInterrupt, too
@@ -69,15 +75,15 @@ class local:
 
     def close(self) -> None:
         """Closes the client and ends the daemon. Tensors and jobs end with it. May be called again."""
-        _started.discard(self)
+        self._closed = True
         client, self._client = self._client, None
-        daemon, self._daemon = self._daemon, None
         try:
             if client is not None:
+                client._client.advice = "its daemon has ended, too: start another agmm.local()"
                 client.close()
         finally:
-            if daemon is not None:
-                daemon.close()
+            if self._daemon is not None:
+                self._daemon.close()
 
     def __enter__(self) -> Client:
         return self.start()
@@ -95,7 +101,10 @@ class local:
             f'{self._devices.config(daemons=1)}}}\n'
         )
         self._daemon = private_daemon.Daemon(socket, config, node="local", log=self._log)
+        self._closed = False
         self._client = self._daemon.connect(deadline, session=True)
+        self._client._daemon = self._daemon
+        errors.advise(socket, "its tensors and jobs are gone: start another agmm.local()")
         while not self._client.world().ready:
             self._daemon.check()
             if time.monotonic() > deadline:

@@ -1,5 +1,7 @@
 """A daemon that belongs to this process and ends with it. agmm.local and agmm.World start such daemons."""
 
+import atexit
+import contextlib
 import dataclasses
 import json
 import os
@@ -13,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO
 
-from . import programs
+from . import errors, programs
 from .client import Client, connect
 from .errors import DeadlineExceeded, InvalidArgument, Unavailable
 
@@ -29,13 +31,31 @@ _SHOWN_LOG_LINES = 20
 # Pipes to daemons. A forked child closes its copies, so that a daemon ends with the process that started it.
 _pipes: "weakref.WeakSet[IO[bytes]]" = weakref.WeakSet()
 
+# Processes of dropped Daemons, and their folders. The closed pipe ends them; they have yet to be waited for.
+_dropped: "list[tuple[subprocess.Popen[bytes], str]]" = []
+
 
 def _close_pipes() -> None:
     for pipe in list(_pipes):
         pipe.close()
 
 
-os.register_at_fork(after_in_child=_close_pipes)
+def _forget_after_fork() -> None:
+    _close_pipes()
+    _dropped.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
+
+
+# The closed pipes would end the daemons, but later.
+@atexit.register
+def _end_all() -> None:
+    for daemon in list(_daemons):
+        daemon.close()
+        daemon._log.close()
+    while _dropped:
+        _stop(*_dropped.pop())
 
 
 def new_socket() -> str:
@@ -45,6 +65,14 @@ def new_socket() -> str:
     """
     shared = tempfile.gettempdir()
     return os.path.join(shared if len(shared) < _LONGEST_FOLDER else "/tmp", f"agmm-{secrets.token_hex(8)}", "agmmd.sock")
+
+
+def _bytes_of(size: str | int) -> str | int:
+    """Returns the bytes of a size such as "0.5GiB" or "300MB", which agmmd does not take; another one as it is."""
+    given = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([kKMGT]?)(i?)B\s*", size) if isinstance(size, str) else None
+    if given is None:
+        return size
+    return int(float(given[1]) * (1024 if given[3] else 1000) ** " kMGT".index(given[2].replace("K", "k") or " "))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,12 +94,15 @@ class Devices:
 
     def config(self, daemons: int) -> str:
         """Returns the text of the entries of `local`; `daemons` of this host share its cores."""
+        heap = _bytes_of(self.heap)
         threads = self.threads or max(1, len(os.sched_getaffinity(0)) // (self.count * daemons))
-        return f'  device {{ kind: "cpu" threads: {threads} heap: {json.dumps(str(self.heap))} }}\n' * self.count
+        return f'  device {{ kind: "cpu" threads: {threads} heap: {json.dumps(str(heap))} }}\n' * self.count
 
 
 class Daemon:
     """A process of agmmd that serves `socket`, from new_socket(), until close(), kill(), or the end of this process.
+
+    It also ends, soon, when Python drops this object. That does not wait, because garbage collection must not.
 
     Only the socket's folder is on disk: the daemon reads its configuration from an unlinked file, and logs to another,
     unless `log` names a file, to which it appends.
@@ -84,6 +115,7 @@ class Daemon:
         self.socket = socket
         self._log = tempfile.TemporaryFile() if log is None else open(log, "a+b")
         self._log_begin = self._log.seek(0, os.SEEK_END)
+        _reap()
         try:
             with unlinked(config.encode()) as config_file:
                 self._process = _start(
@@ -95,8 +127,9 @@ class Daemon:
         except BaseException:
             self._log.close()
             raise
-        # At the interpreter's exit, too: the pipe would end the daemon, but later.
-        self._stop = weakref.finalize(self, _stop, self._process, self._log, os.path.dirname(socket), os.getpid())
+        self._owner = os.getpid()
+        weakref.finalize(self, _drop, self._process, self._log, socket, self._owner).atexit = False
+        _daemons.add(self)
 
     @property
     def pid(self) -> int:
@@ -140,8 +173,9 @@ class Daemon:
         raise Unavailable(f"agmmd has ended (exit code {code}): {reason}")
 
     def close(self) -> None:
-        """Stops the daemon in good order. Its log cannot be read afterwards."""
-        self._stop()
+        """Stops the daemon in good order. Has no effect in a forked child."""
+        if os.getpid() == self._owner:
+            _stop(self._process, os.path.dirname(self.socket))
 
     def kill(self) -> None:
         """Sends SIGKILL, and removes what the daemon leaves."""
@@ -151,6 +185,9 @@ class Daemon:
 
     def _tail(self) -> str:
         return "\n".join(self.log().splitlines()[-_SHOWN_LOG_LINES:])
+
+
+_daemons: "weakref.WeakSet[Daemon]" = weakref.WeakSet()
 
 
 def unlinked(contents: bytes) -> IO[bytes]:
@@ -172,9 +209,29 @@ def _start(command: list[str], files: list[int], log: IO[bytes]) -> "subprocess.
     return process
 
 
-def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], folder: str, owner: int) -> None:
+def _drop(process: "subprocess.Popen[bytes]", log: IO[bytes], socket: str, owner: int) -> None:
+    """Lets the process of a dropped Daemon end by itself."""
+    log.close()
+    errors.advise(socket, None)
     if os.getpid() != owner:
         return  # a forked child's copy of the object
+    if process.stdin is not None:
+        process.stdin.close()
+    if process.returncode is None:
+        _dropped.append((process, os.path.dirname(socket)))
+
+
+def _reap() -> None:
+    """Forgets the dropped processes that have ended."""
+    for each in list(_dropped):
+        process, folder = each
+        if process.poll() is not None:
+            with contextlib.suppress(ValueError):  # another thread does the same
+                _dropped.remove(each)
+            shutil.rmtree(folder, ignore_errors=True)  # if the daemon was killed
+
+
+def _stop(process: "subprocess.Popen[bytes]", folder: str) -> None:
     try:
         if process.stdin is not None:
             process.stdin.close()
@@ -186,7 +243,6 @@ def _stop(process: "subprocess.Popen[bytes]", log: IO[bytes], folder: str, owner
         if process.poll() is None:
             process.kill()
             process.wait()
-        log.close()
         shutil.rmtree(folder, ignore_errors=True)  # if the daemon was killed
 
 
