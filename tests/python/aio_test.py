@@ -389,7 +389,6 @@ def test_a_mapping_is_shared_memory(run):
     run(body)
 
 
-
 def test_a_mapping_lasts_over_commits(run):
     async def body(client):
         await client.put("A", np.ones((4, 4), np.float32), "[M, K]", ranks=[0])
@@ -406,21 +405,27 @@ def test_a_mapping_lasts_over_commits(run):
                     assert np.array_equal(await tensor.numpy(), reader.read())
                     assert reader.array[0, 0] == value
 
-    run(body)
 
-
-def test_a_cancelled_renewal_ends_its_mapping(run):
+def test_a_mapping_is_awaited_or_entered(run):
     async def body(client):
-        await client.put("A", np.ones((4, 4), np.float32), "[M, K]")
-        with await client.map("A", writable=True) as waiting:
-            await waiting.commit()
-            with await client.map("A") as holder:
-                renewal = asyncio.create_task(waiting.renew())
-                with pytest.raises(asyncio.TimeoutError):
-                    await asyncio.wait_for(renewal, 0.5)
-                await holder.release()
-            with pytest.raises(agmm.Cancelled):
-                await waiting.renew()
-        assert (await client.tensor("A")).has_contents
+        tensor = await client.fill("A", (8, 8), "[M, N]", kind="constant", value=1, ranks=[0])
+        async with client.map("A", writable=True) as mapping:
+            mapping.array[:] = 2
+            await mapping.commit()
+        async with tensor.map() as mapping:
+            assert (mapping.array == 2).all()
+        assert mapping.detached
+        with await client.map("A") as mapping:
+            assert not mapping.detached
+        with await asyncio.create_task(client.map("A")):
+            pass
+        for mapping in await asyncio.gather(client.map("A"), tensor.map()):
+            mapping.close()
+        with pytest.raises(LookupError, match="of the block"):
+            async with client.map("A") as mapping:
+                raise LookupError("of the block")
+        assert mapping.detached
 
     run(body)
+
+

@@ -17,7 +17,7 @@ import contextlib
 import gc
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from .client import Progress
     from .requests import JobOptions
 
-__all__ = ["AsyncClient", "AsyncJob", "AsyncMapping", "AsyncTensor", "Connecting", "connect"]
+__all__ = ["AsyncClient", "AsyncJob", "AsyncMapping", "AsyncTensor", "Connecting", "Entering", "connect"]
 
 T = TypeVar("T")
 
@@ -68,27 +68,44 @@ def connect(endpoint: str | None = None, *, session: bool = False, call_timeout:
             lambda: blocking.connect(endpoint, session=session, call_timeout=call_timeout, transfer_timeout=transfer_timeout),
             lambda made: made.close()))
 
-    return Connecting(make)
+    return Connecting(make(), lambda client: client.close())
 
 
-class Connecting:
-    """A connection to be made: awaitable, and an asynchronous context manager."""
+class Entering(Coroutine[Any, Any, T]):
+    """A coroutine whose result is also a block's: `await` it, or enter it with `async with`, which closes the result."""
 
-    def __init__(self, make: Callable[[], Coroutine[Any, Any, AsyncClient]]) -> None:
-        self._make = make
-        self._client: AsyncClient | None = None
+    def __init__(self, made: Coroutine[Any, Any, T], close: Callable[[T], Awaitable[None]]) -> None:
+        self._made = made
+        self._close = close
+        self._entered: list[T] = []
 
-    def __await__(self) -> Generator[Any, None, AsyncClient]:
-        return self._make().__await__()
+    def send(self, value: Any) -> Any:
+        return self._made.send(value)
 
-    async def __aenter__(self) -> AsyncClient:
-        self._client = await self._make()
-        return self._client
+    def throw(self, *error: Any) -> Any:
+        return self._made.throw(*error)
+
+    def close(self) -> None:
+        self._made.close()
+
+    def __await__(self) -> Generator[Any, None, T]:
+        return self._made.__await__()
+
+    async def __aenter__(self) -> T:
+        self._entered.append(await self._made)
+        return self._entered[0]
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
-        if self._client is not None:
-            await self._client.close()
+        await self._close(self._entered.pop())
+
+
+class Connecting(Entering["AsyncClient"]):
+    """A connection to be made, from agmm.aio.connect."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(f"agmm.aio.connect has yet to connect, so it has no {name!r}; write `client = await "
+                             "agmm.aio.connect(...)`, or `async with agmm.aio.connect(...) as client`")
 
 
 class AsyncClient:
@@ -154,10 +171,14 @@ class AsyncClient:
         """See agmm.Client.get."""
         return await self._transfer(lambda stop: self._client._get(tensor, out, progress, timeout, stop))
 
-    async def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> AsyncMapping:
-        """See agmm.Client.map: `with await client.map("X") as mapping`."""
-        return AsyncMapping(self, await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
-                                                   lambda mapping: mapping.close()))
+    def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Entering[AsyncMapping]:
+        """See agmm.Client.map. Await the result, or enter it: `async with client.map("X") as mapping`."""
+
+        async def make() -> AsyncMapping:
+            return AsyncMapping(self, await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
+                                                       lambda mapping: mapping.close()))
+
+        return Entering(make(), lambda mapping: self._call(mapping.close))
 
     async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
                    progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -291,9 +312,9 @@ class AsyncTensor(Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(f"the contents of tensor {self.name!r} are in the daemon; use `await tensor.numpy()`")
 
-    async def map(self, writable: bool = False, *, timeout: float | None = None) -> AsyncMapping:  # type: ignore[override]
-        """Maps the shards into this process's memory. See agmm.Client.map."""
-        return await self._async_client.map(self, writable=writable, timeout=timeout)
+    def map(self, writable: bool = False, *, timeout: float | None = None) -> Entering[AsyncMapping]:  # type: ignore[override]
+        """Maps the shards into this process's memory. See agmm.aio.AsyncClient.map."""
+        return self._async_client.map(self, writable=writable, timeout=timeout)
 
     async def delete(self, *, timeout: float | None = None) -> None:  # type: ignore[override]
         """Frees the name at once, and the space once no job uses it."""
