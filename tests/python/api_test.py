@@ -3,6 +3,8 @@
 import dataclasses
 import inspect
 import pathlib
+import pickle
+import pydoc
 
 import agmm
 import pytest
@@ -56,6 +58,18 @@ def test_a_public_function_is_annotated(name):
     assert signature.return_annotation is not inspect.Signature.empty
     for parameter in signature.parameters.values():
         assert parameter.annotation is not inspect.Parameter.empty or parameter.name == "self", parameter
+
+
+@pytest.mark.parametrize("kind", [agmm.JobOptions, agmm.Rule])
+def test_help_explains_each_field(kind):
+    text = pydoc.render_doc(kind, renderer=pydoc.plaintext)
+    for name in kind.__annotations__:
+        assert f"|  {name}: " in text, name
+
+
+def test_a_client_that_is_pickled_says_what_to_send(client):
+    with pytest.raises(TypeError, match="send its endpoint"):
+        pickle.dumps(client)
 
 
 def test_descriptions_are_frozen():

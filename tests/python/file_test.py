@@ -60,6 +60,18 @@ def test_npy_files_are_numpys(client, tmp_path):
     assert (bits(np.load(tmp_path / "again.npy")) == bits(a)).all()
 
 
+@pytest.mark.parametrize("values", [np.arange(5, dtype=np.float32), np.float32(7)])
+@pytest.mark.parametrize("ending", ["npy", "safetensors"])
+def test_one_dimension_becomes_a_row_and_none_an_element(client, tmp_path, values, ending):
+    path = tmp_path / f"flat.{ending}"
+    if ending == "npy":
+        np.save(path, values)
+    else:
+        safetensors.numpy.save_file({"flat": np.asarray(values)}, path)
+    loaded = client.load(path, {"*": "[M, N]"})["flat"]
+    np.testing.assert_array_equal(loaded.numpy(), np.atleast_2d(values))
+
+
 def test_a_pattern_of_none_skips_and_strict_refuses_the_rest(client, tmp_path):
     path = tmp_path / "two.safetensors"
     safetensors.numpy.save_file({"kept": np.ones((2, 2), np.float32), "left": np.ones((2, 2), np.float32)}, path)
@@ -78,8 +90,16 @@ def test_errors_name_the_file_and_the_tensor(client, tmp_path):
         client.load(path, {"deep": "[M, N]"})
     with pytest.raises(agmm.InvalidArgument, match="bad.safetensors.*ints"):
         client.load(path, {"ints": "[M, N]"})
-    with pytest.raises(agmm.InvalidArgument, match="missing.npy"):
-        client.load(tmp_path / "missing.npy", {"*": "[M, N]"})
+    for kind in (agmm.InvalidArgument, FileNotFoundError):
+        with pytest.raises(kind, match="missing.npy"):
+            client.load(tmp_path / "missing.npy", {"*": "[M, N]"})
+        with pytest.raises(kind, match="no/x.safetensors"):
+            client.save(tmp_path / "no" / "x.safetensors", [client.put("S", np.ones((2, 2), np.float32), "[M, N]")])
+    with pytest.raises(agmm.InvalidArgument, match='tensor "S" is given twice; a file has each tensor once'):
+        client.save(tmp_path / "x.safetensors", ["S", "S"])
+    np.save(tmp_path / "double.npy", np.ones((2, 2)))
+    with pytest.raises(agmm.InvalidArgument, match=r"is float64, which is not converted .* or put it: client.put\(.*dtype='f32'\)"):
+        client.load(tmp_path / "double.npy", {"*": agmm.Rule("[M, N]", dtype="f32")})
     with pytest.raises(agmm.InvalidArgument, match="a list"):
         client.save(tmp_path / "x.npy", "file.A")
     with pytest.raises(agmm.NotFound, match="absent"):

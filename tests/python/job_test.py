@@ -255,7 +255,7 @@ def test_the_end_of_a_client_ends_its_calls(client, daemon):
         future.result(PATIENCE_S)
     with pytest.raises(agmm.Cancelled):
         list(events)
-    for call in (other.world, handle.wait, handle.info, lambda: other.put("A", A, "[M_x, K]"), lambda: other.run(SPEC)):
+    for call in (other.world, handle.wait, handle.info, lambda: other.put("A", A, "[M_x, K]"), lambda: other.run(SPEC, "A", "B", "C")):
         with pytest.raises(agmm.FailedPrecondition):
             call()
     other.close()

@@ -333,3 +333,8 @@ def test_read_and_write_check_their_arrays(client):
         mapping.write(np.arange(24).reshape(4, 6))
         mapping.commit()
     np.testing.assert_array_equal(client.get("A"), array)
+
+
+def test_the_text_of_a_shard_is_short(client):
+    with client.fill("A", (64, 64), "[M_x, K]").map() as mapping:
+        assert repr(mapping.shards[0]) == "Shard(rank=0, rows=slice(0, 32, None), cols=slice(0, 64, None))"

@@ -76,8 +76,9 @@ def test_a_stopped_daemon_makes_the_wait_end_by_its_deadline(world):
 def test_wrong_calls_are_refused(world):
     with pytest.raises(agmm.FailedPrecondition, match="daemon 1 runs already"):
         world.start(1)
-    with pytest.raises(IndexError):
-        world.kill(2)
+    for index in (2, -1, "n0"):
+        with pytest.raises(IndexError, match="there is no daemon .* in this world; its daemons are 0 to 1"):
+            world.kill(index)
     for devices in ([], 2, "22", None):
         with pytest.raises(agmm.InvalidArgument, match=r"such as \[2, 2\]"):
             agmm.world(devices)

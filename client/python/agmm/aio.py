@@ -30,8 +30,8 @@ from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .mapping import Mapping
 from .product import Product
-from .requests import job_request
-from .tensor import Tensor
+from .requests import job_request, tensors_of
+from .tensor import Tensor, named
 from .timeouts import to_ms
 from .world_info import WorldInfo
 
@@ -216,17 +216,24 @@ class AsyncClient:
                   c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> JobInfo:
         """See agmm.Client.run. If the task is cancelled, so is the job."""
         request = job_request(spec, a, b, c, options)
-        await self._sweep()
         try:
             return await self._run(request)
-        except errors.ResourceExhausted:  # see agmm.Client._with_room
+        except errors.NotFound as error:
+            raise named(error, tensors_of(a, b, c, options)) from None
+
+    async def _run(self, request: _agmm.JobRequest) -> JobInfo:
+        """See agmm.Client._with_room."""
+        await self._sweep()
+        try:
+            return await self._run_once(request)
+        except errors.ResourceExhausted:
             gc.collect()
             if not self._client._dropped:
                 raise
         await self._sweep()
-        return await self._run(request)
+        return await self._run_once(request)
 
-    async def _run(self, request: _agmm.JobRequest) -> JobInfo:
+    async def _run_once(self, request: _agmm.JobRequest) -> JobInfo:
         stop = _agmm.Stop()
         try:
             return job_info(await _called_back(lambda end: self._client._client.run_then(request, end, 0, stop)))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -91,6 +93,14 @@ def whole(value: Any, argument: str, bits: int, least: int = 0) -> int:
     return number
 
 
+def warn(text: str) -> None:
+    """Gives a RuntimeWarning at the line of the user's that called this package."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, RuntimeWarning, stacklevel=level)
+
+
 def ranks(values: Sequence[int]) -> list[int]:
     """Returns the ranks of devices."""
     try:
@@ -105,4 +115,4 @@ def shape(value: Any) -> tuple[int, int]:
         rows, cols = value
     except (TypeError, ValueError):
         raise errors.InvalidArgument(f"shape is {shown(value)}; give (rows, cols)") from None
-    return whole(rows, "the number of rows", 63), whole(cols, "the number of columns", 63)
+    return whole(rows, "the number of rows", 63, least=1), whole(cols, "the number of columns", 63, least=1)

@@ -28,8 +28,11 @@ def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
     if isinstance(given, (str, bytes)):
         raise errors.InvalidArgument(f"{argument} is {described(given)}; give a matrix")
     array = _ndarray_of(given, argument)
-    if array.dtype.hasobject:
+    if array.dtype.hasobject and array.ndim == 0:
         raise errors.InvalidArgument(f"{argument} is {a_kind(type(given))}, not an array of numbers; give a matrix")
+    if array.dtype.hasobject:
+        raise errors.InvalidArgument(
+            f"{argument} has dtype {array.dtype}; give numbers, such as numpy.asarray(array, numpy.float32)")
     if array.ndim != 2:
         hint = f".reshape(1, {array.size}) or .reshape({array.size}, 1)" if array.ndim == 1 else ".reshape(rows, cols)"
         raise errors.InvalidArgument(
@@ -41,11 +44,11 @@ def matrix_of(given: Any, argument: str = "the array") -> np.ndarray[Any, Any]:
 
 def dtype_for(array: np.ndarray[Any, Any], dtype: Any, argument: str = "the array") -> np.dtype[Any]:
     """Returns the dtype of the tensor: `dtype`, or the array's own if it is None."""
-    if dtype is not None:
-        wanted = dtype_of(dtype)
-        if not np.can_cast(array.dtype, np.float64, "same_kind"):
-            raise errors.InvalidArgument(
-                f"{argument} has dtype {array.dtype}, which cannot become {name_of(wanted)}; give real numbers")
+    wanted = None if dtype is None else dtype_of(dtype)
+    if not np.can_cast(array.dtype, np.float64, "same_kind"):
+        raise errors.InvalidArgument(
+            f"{argument} has dtype {array.dtype}, which cannot become {name_of(wanted or DTYPES[0])}; give real numbers")
+    if wanted is not None:
         return wanted
     own = array.dtype.newbyteorder("=")
     if own not in DTYPES:
@@ -60,12 +63,14 @@ def is_plain(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> bool:
     return array.dtype == dtype and array.flags.c_contiguous
 
 
-def reader_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
-    """Returns a function that fills blocks of the contents from `array`."""
+def reader_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any], on_overflow: Callable[[str, int], None]) -> Block:
+    """Returns a function that fills blocks of the contents from `array`, and calls `on_overflow` for a value that becomes
+    infinite."""
 
     def fill(offset_bytes: int, view: memoryview) -> None:
         first = _first_element(array, dtype, offset_bytes, view)
-        _copy_block(np.frombuffer(view, dtype), array, first, into_array=False)
+        with np.errstate(over="call", call=on_overflow, invalid="ignore", under="ignore"):
+            _copy_block(np.frombuffer(view, dtype), array, first, into_array=False)
 
     return fill
 
@@ -124,10 +129,9 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
         if into_array:
             np.copyto(piece, part)
         else:
-            with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-                if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
-                    piece = _rounded_to_odd(piece)
-                np.copyto(part, piece, casting="unsafe")
+            if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
+                piece = _rounded_to_odd(piece)
+            np.copyto(part, piece, casting="unsafe")
         done += part.size
 
 

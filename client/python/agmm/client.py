@@ -7,19 +7,19 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping as MappingOf, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
 from . import _agmm, arguments, arrays, errors
-from .dtypes import dtype_of, number_of
+from .dtypes import dtype_of, name_of, number_of
 from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
 from .job_info import JobInfo, job_info
 from .mapping import Mapping
 from .product import Product
-from .requests import job_request, reference_of
-from .tensor import Tensor
+from .requests import job_request, reference_of, tensors_of
+from .tensor import Tensor, named
 from .timeouts import to_ms
 from .world_info import WorldInfo, world_info
 
@@ -120,7 +120,8 @@ class Client:
         sharding: "[M_x, K]": rows split over mesh axis x, columns whole.
         mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`.
         ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
-        dtype: "f32", "bf16" or "f16": converts the elements; None: the array's own, which must be one of these.
+        dtype: "f32", "bf16" or "f16": converts the elements, each of which is rounded once; None: the array's own, which
+            must be one of these. Elements that are too large become infinite, with a RuntimeWarning, as in NumPy.
         progress: called with the moved and the total bytes; an exception ends the put.
         Errors: InvalidArgument; FailedPrecondition; ResourceExhausted; Unavailable; DeadlineExceeded. Ctrl-C ends the put.
         """
@@ -136,8 +137,12 @@ class Client:
         if arrays.is_plain(matrix, chosen):
             address = matrix.__array_interface__["data"][0]
             return Tensor(self, self._with_room(self._client.put, name, spec, address, matrix.nbytes, *rest))
-        block = arrays.reader_of(matrix, chosen)
-        return Tensor(self, self._with_room(self._client.put_blocks, name, spec, block, *rest))
+        overflows: list[tuple[str, int]] = []
+        block = arrays.reader_of(matrix, chosen, lambda *found: overflows.append(found))
+        tensor = Tensor(self, self._with_room(self._client.put_blocks, name, spec, block, *rest))
+        if overflows:
+            arguments.warn(f"overflow encountered in cast from {matrix.dtype} to {name_of(chosen)}")
+        return tensor
 
     def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
              value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
@@ -180,12 +185,14 @@ class Client:
             timeout = max(timeout - (time.monotonic() - begin), 0.001)
         reference = reference_of(found)
         array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
-        if arrays.is_plain(array, found.dtype):
-            self._client.get(reference, array.__array_interface__["data"][0], array.nbytes,
-                             arguments.callback(progress, "progress"), to_ms(timeout), stop)
-        else:
-            block = arrays.writer_of(array, found.dtype)
-            self._client.get_blocks(reference, block, arguments.callback(progress, "progress"), to_ms(timeout), stop)
+        rest = (arguments.callback(progress, "progress"), to_ms(timeout), stop)
+        try:
+            if arrays.is_plain(array, found.dtype):
+                self._client.get(reference, array.__array_interface__["data"][0], array.nbytes, *rest)
+            else:
+                self._client.get_blocks(reference, arrays.writer_of(array, found.dtype), *rest)
+        except errors.NotFound as error:
+            raise named(error, [tensor]) from None
         return array if out is None else out
 
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
@@ -196,8 +203,11 @@ class Client:
         Unavailable.
         """
         writable = arguments.flag(writable, "writable")
-        return Mapping(self, self._client.map(reference_of(tensor), writable, to_ms(timeout)), writable,
-                       tensor._kept if isinstance(tensor, Tensor) else None)
+        try:
+            mapped = self._client.map(reference_of(tensor), writable, to_ms(timeout))
+        except errors.NotFound as error:
+            raise named(error, [tensor]) from None
+        return Mapping(self, mapped, writable, tensor._kept if isinstance(tensor, Tensor) else None)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
              progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -244,7 +254,10 @@ class Client:
         names = [reference_of(each) for each in tensors]
         texts = {key: arguments.text(value, "a value of metadata")
                  for key, value in arguments.items({} if metadata is None else metadata, "metadata", '{"format": "pt"}')}
-        saved = self._client.save(path_of(path), names, texts, arguments.callback(progress, "progress"), to_ms(timeout), stop)
+        try:
+            saved = self._client.save(path_of(path), names, texts, arguments.callback(progress, "progress"), to_ms(timeout), stop)
+        except errors.NotFound as error:
+            raise named(error, tensors) from None
         return [Tensor(self, fields) for fields in saved]
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
@@ -257,7 +270,10 @@ class Client:
 
     def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
         """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
-        self._client.delete(reference_of(tensor), to_ms(timeout))
+        try:
+            self._client.delete(reference_of(tensor), to_ms(timeout))
+        except errors.NotFound as error:
+            raise named(error, [tensor]) from None
         if isinstance(tensor, Tensor) and tensor._kept is not None:
             tensor._kept.reference = ""
 
@@ -303,17 +319,23 @@ class Client:
         spec: "A[M_x, K] * B[K, N_x] -> C[M, N_x]"; the tensors' shardings must match it. C has the dtype of A, or
             another one that the spec gives it: "C[M, N_x]:f32".
         a, b, c: tensors; a new name for C makes a new tensor.
-        options: see agmm.requests.JobOptions.
+        options: see agmm.JobOptions.
         Errors: InvalidArgument; FailedPrecondition if the tensors do not fit the spec; Unimplemented; Unavailable.
         """
         request = job_request(spec, a, b, c, options)
-        return Job(self, self._with_room(self._client.submit, request, 0))
+        try:
+            return Job(self, self._with_room(self._client.submit, request, 0))
+        except errors.NotFound as error:
+            raise named(error, tensors_of(a, b, c, options)) from None
 
     def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None, c: Tensor | str | None = None,
             **options: Unpack[JobOptions]) -> JobInfo:
         """Submits a job and waits for it in one call: made for many small jobs. See submit and Job.wait."""
         request = job_request(spec, a, b, c, options)
-        return job_info(self._with_room(self._client.run, request, 0))
+        try:
+            return job_info(self._with_room(self._client.run, request, 0))
+        except errors.NotFound as error:
+            raise named(error, tensors_of(a, b, c, options)) from None
 
     def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
                **options: Unpack[JobOptions]) -> Tensor:
@@ -324,7 +346,7 @@ class Client:
             the same result, and its mappings): when Python has dropped them, the client's next call that may need room,
             or close(), deletes it.
         dtype: of the tensors made from arrays; see put.
-        options: see agmm.requests.JobOptions.
+        options: see agmm.JobOptions.
         """
         self._sweep(timeout=None)
         try:
@@ -342,6 +364,9 @@ class Client:
     def jobs(self, limit: int = 100, *, timeout: float | None = None) -> list[JobInfo]:
         """Returns at most `limit` jobs, newest first."""
         return [job_info(fields) for fields in self._client.jobs(arguments.whole(limit, "limit", 31), to_ms(timeout))]
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a Client cannot be copied or pickled; send its endpoint, and connect there with agmm.connect(endpoint)")
 
     def __repr__(self) -> str:
         return f"<agmm.Client of {self._endpoint}{', closed' if self.closed else ''}>"

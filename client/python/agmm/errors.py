@@ -5,6 +5,8 @@ Every message is one line: the value, the bound and the next action.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 
 
@@ -38,9 +40,13 @@ class Unknown(Error):
 
 
 class InvalidArgument(Error, ValueError):
-    """The request is wrong in any state of the world."""
+    """The request is wrong in any state of the world. For a file that does not exist, it is a FileNotFoundError, too."""
 
     code = "INVALID_ARGUMENT"
+
+
+class MissingFile(InvalidArgument, FileNotFoundError):
+    """A file, or the folder for one, does not exist."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -128,6 +134,20 @@ _CLASSES: tuple[type[Error], ...] = (
 )
 
 
+# Names of the daemon's protocol, and advice for command lines and C++, in the words of this package.
+_WORDS = [(re.compile(pattern), words) for pattern, words in (
+    (r"^options\.chunk_count ", "option chunks "),
+    (r"^options\.k_chunk_count ", "option k_chunks "),
+    (r"^options\.workspace_shard_count ", "option workspace_shards "),
+    (r"^repeat_count ", "option repeat "),
+    (r"^options\.", "option "),
+    (r"^spec\.rows ", "the number of rows "),
+    (r"^spec\.cols ", "the number of columns "),
+    (r"^spec\.", "the "),
+    (r"\(tensor rm ([^)]*)\)", r"(client.delete('\1'))"),
+    (r"(is float64, .*numpy\.save\(.*)$", r"\1, or put it: client.put(name, numpy.load(path), sharding, dtype='f32')"),
+)]
+
 # Advice for the time after the loss of a private daemon, by its socket.
 _advice: dict[str, str] = {}
 
@@ -151,4 +171,8 @@ def from_status(code: int, message: str, reason: str) -> Error:
     found = _CLASSES[code - 1] if 1 <= code <= len(_CLASSES) else Unknown
     if found is Unavailable:
         message = _advised(message)
+    if found is InvalidArgument and message.endswith(os.strerror(errno.ENOENT)):
+        found = MissingFile
+    for pattern, words in _WORDS:
+        message = pattern.sub(words, message)
     return found(message, reason)

@@ -17,20 +17,22 @@ if TYPE_CHECKING:
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    """How Client.load puts the tensors of a file that a pattern matches."""
+    """How Client.load puts the tensors of a file that a pattern matches.
+
+    sharding: for example "[N_x, K]"; it names the dimensions after `transpose`.
+    mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`.
+    ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
+    dtype: "f32", "bf16" or "f16", to which elements are converted; None: the file's own.
+    name: the name on the devices, in which "*" stands for the one in the file: "llama.*"; empty: the same name.
+    transpose: stores the transpose: a weight of torch, N x K (out x in), becomes a K x N tensor.
+    """
 
     sharding: str
-    """For example "[N_x, K]". It names the dimensions after `transpose`."""
     mesh: str = ""
-    """Axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`."""
     ranks: Sequence[int] = ()
-    """The devices of the mesh; empty: the first ones, or all if `mesh` is empty too."""
     dtype: Any = None
-    """"f32", "bf16" or "f16"; None: the file's."""
     name: str = ""
-    """The name on the devices; "*" in it stands for the one in the file: "llama.*". Empty: the same name."""
     transpose: bool = False
-    """Stores the transpose: a weight of torch, N x K (out x in), becomes a K x N tensor."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -35,7 +35,7 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     spec: the shardings over the devices of the world, which jax does not know; C has the dtype of A, or the one after a
         colon: "C[M, N_x]:f32".
     client: None stands for the process's own, as for agmm.matmul. Compiled code keeps it.
-    options: see agmm.requests.JobOptions.
+    options: see agmm.JobOptions.
     Errors: InvalidArgument while tracing; those of agmm.matmul, outside jit; inside, a jax.errors.JaxRuntimeError with
     their text. It has no gradient: jax says so when one is taken.
     """

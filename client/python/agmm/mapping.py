@@ -111,7 +111,7 @@ class Shard:
     rank: int
     rows: slice
     cols: slice
-    array: MappedArray
+    array: MappedArray = dataclasses.field(repr=False)
 
 
 def _extent(shard: Shard) -> tuple[int, int]:

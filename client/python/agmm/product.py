@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from . import arguments, errors
-from .dtypes import dtype_of
+from . import arguments, arrays, errors
+from .dtypes import DTYPES, dtype_of, name_of
 from .job_info import JobInfo
 from .requests import reference_of
 from .tensor import Kept, Tensor
@@ -28,7 +28,9 @@ def operands_of(spec: str) -> list[tuple[str, str]]:
     """Returns the name and the sharding of A, B and C in a spec."""
     parts = [_OPERAND.fullmatch(part) for part in re.split(r"\*|->", arguments.text(spec, "spec"))]
     if len(parts) != 3 or None in parts or "*" not in spec.partition("->")[0]:
-        raise errors.InvalidArgument(f"the spec {spec!r} is not a product; write it like A[M_x, K] * B[K, N_x] -> C[M, N_x]")
+        other = "Client.run takes others, with tensors that are on the devices" if "*" not in spec else "write it so"
+        raise errors.InvalidArgument(
+            f"the spec {spec!r} is not a product, such as A[M_x, K] * B[K, N_x] -> C[M, N_x]; {other}")
     return [(part[1], part[2]) for part in parts if part is not None]
 
 
@@ -40,6 +42,20 @@ def result_dtype_of(spec: str) -> np.dtype[Any] | None:
 
 def new_name() -> str:
     return f"{_PREFIX}.{next(_numbers)}"
+
+
+def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
+    """Refuses operands of two dtypes before they are put. That of a name is not known."""
+    operands = {"a": a, "b": b}
+    found = {name: given.dtype if isinstance(given, Tensor) else arrays.dtype_for(arrays.matrix_of(given, name), dtype, name)
+             for name, given in operands.items() if not isinstance(given, str)}
+    if len(set(found.values())) == 2:
+        on_devices = [given.dtype for given in operands.values() if isinstance(given, Tensor)]
+        advice = "put one of them in the other's dtype"
+        if len(on_devices) < 2:
+            advice = f'pass dtype="{name_of([*on_devices, DTYPES[0]][0])}", which converts arrays'
+        raise errors.InvalidArgument(f"a is {name_of(found['a'])} and b is {name_of(found['b'])}, and a product takes "
+                                     f"one dtype; {advice}")
 
 
 class Product:
@@ -64,6 +80,7 @@ class Product:
         elif not (out is None or isinstance(out, Tensor)):
             raise errors.InvalidArgument(f"out is {arguments.a_kind(type(out))}; give a name or a Tensor for the result, and "
                                          "fetch it into an array with .numpy(out=array)")
+        _check_dtypes(a, b, dtype)
         self.places = {"dtype": dtype, **{key: options[key] for key in ("mesh", "ranks") if key in options}}
         self.puts = []
         tensors = []
@@ -72,6 +89,7 @@ class Product:
                 self.puts.append((new_name(), given, sharding))
                 given = self.puts[-1][0]
             tensors.append(given)
+        self._arrays = {name: argument for argument, name in zip("ab", tensors) if name in [put[0] for put in self.puts]}
         self._kept = [Kept(dropped, name) for name, _, _ in self.puts]
         self._result = Kept(dropped, new_name()) if out is None else out._kept if isinstance(out, Tensor) else None
         if out is None:
@@ -79,7 +97,8 @@ class Product:
             self._kept.append(self._result)
             out = self._result.reference
         self.out = reference_of(out)
-        self.options = {**options, "tensors": dict(zip((name for name, _ in operands), [*tensors, out]))}
+        result = out if isinstance(out, Tensor) else self.out
+        self.options = {**options, "tensors": dict(zip((name for name, _ in operands), [*tensors, result]))}
 
     def __enter__(self) -> Product:
         return self
@@ -89,6 +108,17 @@ class Product:
             kept.drop()
             if kind is None:
                 kept.reference = ""  # else it drops once more, with the traceback: a call that failed may yet take effect
+        if isinstance(error, errors.Error):
+            error.args = (self._in_words_of_the_call(str(error)),)
+
+    def _in_words_of_the_call(self, message: str) -> str:
+        """Returns an error's message with the arguments in place of the tensors that were made of them."""
+        for name, argument in self._arrays.items():
+            message, count = re.subn(rf'tensor \d+ "{re.escape(name)}"', argument, message)
+            if count > 0:
+                message = message.replace("create one of the two in the other's dtype",
+                                          "give the other one's dtype with dtype=, which converts arrays")
+        return message
 
     def result(self, job: JobInfo, tensor: AnyTensor) -> AnyTensor:
         """Completes the handle of the result. If it has no name of the user's, the handle keeps it from now on."""

@@ -16,34 +16,36 @@ LONGEST_JOB_S = 86400
 
 
 class JobOptions(TypedDict, total=False):
-    """Options of Client.submit, run and matmul."""
+    """Options of Client.submit, run and matmul, as keywords: client.matmul(spec, a, b, timeout=5, split="N=x").
+
+    tensors: in place of a, b and c, for specs with other operands: tensors by operand, {"Y": "Y", "Z": "Z"}.
+    mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`. It must be that of the tensors.
+    ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
+    algorithm: "auto" or empty, or one that `agmmctl plan --help` names.
+    split: axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon.
+    chunks: pieces of a shard along M or N, at most 256; 0: chosen.
+    k_chunks: pieces of a shard along K, at most 256; 0: chosen.
+    workspace_shards: shards, gathered or of partial sums, that a device has room for: at least 2; 0: all.
+    carried: the multiply that reads a shard's tiles also sends them.
+    partials: the dtype of terms of a sum that travel between devices: "bf16" halves the bytes of f32.
+    repeat: times that the job's work is done, for measurements; at most 1,000,000.
+    timeout: seconds to the job's end, at most a day; then it fails with DeadlineExceeded; default: 60 s.
+    ignore_tuning: chooses by prediction alone, without the plans of `agmmctl tune`.
+    """
 
     tensors: Mapping[str, Tensor | str]
-    """In place of a, b and c, for specs with other operands: tensors by operand."""
     mesh: str
-    """Axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`."""
     ranks: Sequence[int]
-    """The devices of the mesh; empty: the first ones, or all if `mesh` is empty too."""
     algorithm: str
-    """"auto" or empty, or one that `agmmctl plan --help` names."""
     split: str
-    """Axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon."""
     chunks: int
-    """Pieces of a shard along M or N; 0: chosen."""
     k_chunks: int
-    """Pieces of a shard along K; 0: chosen."""
     workspace_shards: int
-    """Shards, gathered or of partial sums, that a rank has room for: at least 2; 0: all."""
     carried: bool
-    """The multiply that reads a shard's tiles also sends them."""
     partials: Any
-    """The dtype of terms of a sum that travel between devices."""
     repeat: int
-    """Times that the job's work is done, for measurements."""
     timeout: float
-    """Seconds to the job's end, at most a day; then it fails with DeadlineExceeded; default: 60 s."""
     ignore_tuning: bool
-    """Chooses by prediction alone, without tuned plans."""
 
 
 # Options that the library takes as they are, by its name for them.
@@ -60,13 +62,21 @@ _PLAIN = {
 }
 
 
-def reference_of(tensor: Tensor | str) -> str:
-    """Returns the text by which the library knows the tensor: a name, or a handle."""
+_OF_ARRAYS = ": Client.put makes one of an array, and Client.matmul takes arrays"
+
+
+def reference_of(tensor: Tensor | str, advice: str = "") -> str:
+    """Returns the text by which the library knows the tensor: a name, or a handle. `advice` ends the error for an array."""
     if isinstance(tensor, str):
         return arguments.text(tensor, "the name of a tensor")
     if isinstance(tensor, Tensor):
         return tensor.handle
-    raise errors.InvalidArgument(f"{arguments.a_kind(type(tensor))} is not a tensor; give a Tensor or its name")
+    raise errors.InvalidArgument(f"{arguments.a_kind(type(tensor))} is not a tensor; give a Tensor or its name{advice}")
+
+
+def tensors_of(a: Any, b: Any, c: Any, options: Mapping[str, Any]) -> list[Any]:
+    """Returns the tensors of a job, as they were given."""
+    return [a, b, c, *(options.get("tensors") or {}).values()]
 
 
 def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Tensor | str | None,
@@ -74,18 +84,18 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
     """Returns the extension's request."""
     request = _agmm.JobRequest()
     _set(request, "spec", "spec", spec)
-    if a is not None:
-        request.a = reference_of(a)
-    if b is not None:
-        request.b = reference_of(b)
-    if c is not None:
-        request.c = reference_of(c)
+    given = {"a": a, "b": b, "c": c}
+    for argument, tensor in given.items():
+        if tensor is not None:
+            setattr(request, argument, reference_of(tensor, _OF_ARRAYS))
+    if options.get("tensors") is None:
+        _check_given(spec, given)
     for option, value in options.items():
         if option in _PLAIN:
             _set(request, option, _PLAIN[option], value)
         elif option == "tensors":
             if value is not None:
-                request.tensors = {operand: reference_of(tensor)
+                request.tensors = {operand: reference_of(tensor, _OF_ARRAYS)
                                    for operand, tensor in arguments.items(value, "option tensors", '{"A": "W"}')}
         elif option == "ranks":
             request.ranks = arguments.ranks(value)
@@ -99,6 +109,18 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
             known = ", ".join(sorted(JobOptions.__annotations__))
             raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")
     return request
+
+
+def _check_given(spec: str, given: dict[str, Tensor | str | None]) -> None:
+    """Refuses a job in which an operand or the result has no tensor."""
+    if "*" not in spec:
+        del given["c"]
+    missing = [argument for argument, tensor in given.items() if tensor is None or tensor == ""]
+    if missing:
+        result = list(given)[-1]
+        raise errors.InvalidArgument(
+            f"{', '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing; give a Tensor or a name for each of "
+            f"{', '.join(given)}; {result} is the result, and a new name makes a new tensor")
 
 
 def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> None:

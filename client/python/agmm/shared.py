@@ -31,7 +31,7 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     client: None stands for one connection of this process to the local daemon ($AGMM_ENDPOINT), made at first use, with
         a session: its tensors and jobs end with this process.
     dtype: "f32", "bf16" or "f16": converts arrays; None: their own.
-    options: see agmm.requests.JobOptions.
+    options: see agmm.JobOptions.
     Errors: those of Client.put, Client.run and Client.get.
     """
     if client is not None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
+from . import errors
 from .dtypes import DTYPES, name_of
 from .job_info import JobInfo
 
@@ -105,3 +108,13 @@ class Tensor:
     def __repr__(self) -> str:
         return (f"Tensor({self.name!r}, {self.shape[0]} x {self.shape[1]}, {name_of(self.dtype)}, {self.sharding!r}, "
                 f"mesh={self.mesh!r}, version={self.version})")
+
+
+def named(error: errors.NotFound, given: Iterable[Any]) -> errors.NotFound:
+    """Returns the error of a call with `given`. If the tensor of a handle among them is gone, it names that tensor."""
+    for tensor in given:
+        if isinstance(tensor, Tensor) and re.search(rf"\btensor #?{tensor.id}\b", str(error)):
+            return errors.NotFound(
+                f"the tensor {tensor.name!r} of this handle is gone: it was deleted, or another one has taken its name; "
+                f"client.tensor({tensor.name!r}) finds that one", error.reason)
+    return error

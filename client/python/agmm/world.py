@@ -62,13 +62,13 @@ class World:
 
     def kill(self, index: int) -> None:
         """Kills a daemon (SIGKILL), and returns when it has ended; no effect if it has ended already."""
-        daemon = self._daemons[index]
+        daemon = self._at(index)
         if daemon is not None:
             daemon.kill()
 
     def running(self, index: int) -> bool:
         """Returns true if the daemon's process runs."""
-        daemon = self._daemons[index]
+        daemon = self._at(index)
         return daemon is not None and daemon.running
 
     def pid(self, index: int) -> int:
@@ -81,6 +81,7 @@ class World:
 
     def endpoint(self, index: int) -> str:
         """The daemon's unix socket, for agmm.connect and for agmmctl --endpoint."""
+        self._at(index)
         return self._sockets[index]
 
     def wait_ready(self, timeout: float = private_daemon.START_TIMEOUT) -> None:
@@ -137,10 +138,15 @@ class World:
             self.endpoint(index), self._config(index), node=f"n{index}", files=[self._secret.fileno()])
 
     def _daemon(self, index: int) -> private_daemon.Daemon:
-        daemon = self._daemons[index]
+        daemon = self._at(index)
         if daemon is None:
             raise FailedPrecondition("the world is closed; make another one")
         return daemon
+
+    def _at(self, index: int) -> private_daemon.Daemon | None:
+        if not isinstance(index, int) or not 0 <= index < len(self._daemons):
+            raise IndexError(f"there is no daemon {index!r} in this world; its daemons are 0 to {len(self._daemons) - 1}")
+        return self._daemons[index]
 
     def _reason_not_ready(self, index: int, client: Client, deadline: float) -> str | None:
         for i in range(len(self._daemons)):
