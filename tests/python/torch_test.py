@@ -1,12 +1,16 @@
 """agmm.torch: layers with resident weights against torch.nn.Linear, and torch.compile."""
 
 import concurrent.futures
+import copy
+import io
+import pickle
 import subprocess
 import sys
 import threading
 
 import agmm
 import pytest
+from support import SPEC
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -279,3 +283,43 @@ def test_the_operator_passes_torchs_own_checks(client):
 def test_import_agmm_leaves_torch_alone():
     code = "import agmm, agmm.aio, sys; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+@torch.no_grad()
+def test_a_client_can_be_given_to_the_operator(client, remote):
+    a, b = x_of(6, 8), x_of(8, 4)
+    assert_close(agmm.torch.matmul(a, b, client=client), a.double() @ b.double(), torch.float32)
+    torch.library.opcheck(torch.ops.agmm.matmul.default, (a, b, SPEC, agmm.torch._key_of(client)))
+    jobs = [len(each.jobs(10_000)) for each in (client, remote)]
+
+    @torch.compile(fullgraph=True, backend="eager")
+    def forward(x, used):
+        return agmm.torch.matmul(x * 2, b, client=used) + 1
+
+    for count in (1, 2):
+        for used in (remote, client):
+            assert_close(forward(a, used), 2 * a.double() @ b.double() + 1, torch.float32)
+        assert [len(each.jobs(10_000)) for each in (client, remote)] == [jobs[0] + count, jobs[1] + count]
+
+
+def test_the_operator_does_not_keep_its_client(client, daemon):
+    used = agmm.connect(daemon.endpoint)
+    key = agmm.torch._key_of(used)
+    del used
+    with pytest.raises(agmm.FailedPrecondition, match="keep it as long as the code runs"):
+        torch.ops.agmm.matmul(x_of(2, 3), x_of(3, 4), SPEC, key)
+
+
+@pytest.mark.parametrize("use", [copy.deepcopy, copy.copy, pickle.dumps, lambda module: torch.save(module, io.BytesIO())])
+def test_a_layer_that_is_copied_or_pickled_says_why_not(client, use):
+    layer = TensorParallelLinear.from_linear(linear(torch.float32), client, devices=2)
+    with pytest.raises(TypeError, match="cannot be copied or pickled, because its weight is on devices; .* from_linear") as raised:
+        use(torch.nn.Sequential(layer) if use is not copy.copy else layer)
+    assert "\n" not in str(raised.value)
+    layer.close()
+
+
+def test_a_weight_of_another_dtype_is_told_which_to_ask_for(client):
+    with pytest.raises(agmm.InvalidArgument, match=r"dtype torch.float64; pass dtype=torch.float32 to convert it"):
+        TensorParallelLinear.from_linear(linear(torch.float64), client)
+    TensorParallelLinear.from_linear(linear(torch.float64), client, devices=2, dtype=torch.float32).close()

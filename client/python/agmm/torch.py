@@ -11,7 +11,7 @@ import re
 import secrets
 import weakref
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 import ml_dtypes
 import numpy as np
@@ -57,7 +57,8 @@ class TensorParallelLinear(torch.nn.Module):
     read from it, through mappings; else x is put and y fetched. `mapped` says which. Float16 and bfloat16 products with a
     bias are computed in float32 and rounded once.
 
-    The weight is no torch parameter: state_dict() has none, and to() does not move it. Gradients: forward raises
+    The weight is no torch parameter: state_dict() has none, so keep the torch.nn.Linear for checkpoints; and to() and half()
+    neither move nor convert it, so pass from_linear the dtype. A module cannot be copied or pickled. Gradients: forward raises
     agmm.Unimplemented for an x that requires them, unless under torch.no_grad(). Threads may call a module at once. The
     tensors of x and y on the devices are shared by the modules of a client.
     """
@@ -118,7 +119,7 @@ class TensorParallelLinear(torch.nn.Module):
         style: "column" or "row".
         devices: their number, from rank 0 on, or their ranks; None: all of the world.
         name: of the weight's tensor; None: a new one.
-        dtype: float32, bfloat16 or float16; None: the weight's own.
+        dtype: float32, bfloat16 or float16, to which the weight is converted; None: its own, which must be one of these.
         Errors: those of Client.put.
         """
         if style not in _SPECS:
@@ -126,6 +127,9 @@ class TensorParallelLinear(torch.nn.Module):
         if not isinstance(linear, torch.nn.Linear):
             raise errors.InvalidArgument(f"from_linear takes a torch.nn.Linear, not a {type(linear).__name__}")
         weight = linear.weight.detach()
+        if dtype is None and weight.dtype not in _TORCH_DTYPES:
+            raise errors.InvalidArgument(f"the weight has dtype {weight.dtype}; pass dtype=torch.float32 to convert it "
+                                         "(or torch.bfloat16, torch.float16)")
         if dtype is not None:
             weight = weight.to(_checked(dtype))
         if devices is not None and not isinstance(devices, Sequence) and (isinstance(devices, bool) or devices < 1):
@@ -157,6 +161,10 @@ class TensorParallelLinear(torch.nn.Module):
             self._kept.drop()
             self._kept = None
         self._client._sweep()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a TensorParallelLinear cannot be copied or pickled, because its weight is on devices; copy or save the "
+                        "torch.nn.Linear, and make another layer with from_linear")
 
     def extra_repr(self) -> str:
         return (f"in_features={self.in_features}, out_features={self.out_features}, bias={self.bias is not None}, "
@@ -194,6 +202,7 @@ class TensorParallelLinear(torch.nn.Module):
 
 
 _client: Client | None = None
+_clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()  # of the operator, by their keys
 
 
 def set_client(client: Client | None) -> None:
@@ -202,27 +211,42 @@ def set_client(client: Client | None) -> None:
     _client = client
 
 
-def matmul(a: torch.Tensor, b: torch.Tensor, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]") -> torch.Tensor:
+@torch.compiler.assume_constant_result
+def _key_of(client: Client) -> int:
+    for key, known in _clients.items():
+        if known is client:
+            return key
+    key = next(_numbers)
+    _clients[key] = client
+    return key
+
+
+def matmul(a: torch.Tensor, b: torch.Tensor, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", *,
+           client: Client | None = None) -> torch.Tensor:
     """Returns the product of two matrices on the CPU, by the operator agmm::matmul, which torch.compile traces.
 
     a, b: M x K and K x N, of one dtype. spec: see agmm.matmul; C has the dtype of A, or the one after a colon.
-    The client is that of set_client(). Errors: those of agmm.matmul; Unimplemented if an operand requires gradients.
+    client: None stands for that of set_client(), or else the process's own. Compiled code does not keep it alive.
+    Errors: those of agmm.matmul; Unimplemented if an operand requires gradients.
     """
     if torch.is_grad_enabled() and (a.requires_grad or b.requires_grad):
         raise errors.Unimplemented("agmm::matmul has no gradient, and an operand requires one; call it under "
                                    "torch.no_grad(), or detach the operand")
-    return torch.ops.agmm.matmul(a, b, spec)
+    return torch.ops.agmm.matmul(a, b, spec, 0 if client is None else _key_of(client))
 
 
 @torch.library.custom_op("agmm::matmul", mutates_args=(), device_types="cpu")
-def _matmul(a: torch.Tensor, b: torch.Tensor, spec: str) -> torch.Tensor:
+def _matmul(a: torch.Tensor, b: torch.Tensor, spec: str, client: int = 0) -> torch.Tensor:
+    used = _client if client == 0 else _clients.get(client)
+    if client != 0 and used is None:
+        raise errors.FailedPrecondition("the client of this compiled code is gone; keep it as long as the code runs")
     c = _empty_product(a, b, spec)
-    shared.matmul(a, b, spec=spec, out=c, client=_client)
+    shared.matmul(a, b, spec=spec, out=c, client=used)
     return c
 
 
 @_matmul.register_fake
-def _(a: torch.Tensor, b: torch.Tensor, spec: str) -> torch.Tensor:
+def _(a: torch.Tensor, b: torch.Tensor, spec: str, client: int = 0) -> torch.Tensor:
     return _empty_product(a, b, spec)
 
 
