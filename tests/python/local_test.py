@@ -13,7 +13,7 @@ import threading
 import agmm
 import numpy as np
 import pytest
-from agmm import programs
+from agmm import errors, programs
 from support import PATIENCE_S, wait_until
 
 HEAP = "16MiB"
@@ -83,21 +83,21 @@ def test_two_at_once_do_not_meet():
 
 
 def test_threads_start_and_end_their_own():
-    errors = []
+    found = []
 
     def use():
         try:
             with agmm.local(1, heap=HEAP) as client:
                 assert client.world().ready
         except BaseException as error:
-            errors.append(error)
+            found.append(error)
 
     threads = [threading.Thread(target=use) for _ in range(4)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(PATIENCE_S)
-    assert errors == []
+    assert found == []
 
 
 def test_the_daemon_survives_the_thread_that_started_it():
@@ -190,6 +190,17 @@ def test_a_daemon_that_has_ended_is_started_again(folder):
         client.world()
     daemon.close()
     assert list(folder.iterdir()) == []
+
+
+def test_a_call_that_a_stopping_daemon_cancels_says_that_it_is_lost():
+    daemon = agmm.local(1, heap=HEAP)
+    daemon.start()
+    lost = errors.from_status(1, f"the call to unix:{daemon.endpoint} failed: it was cancelled; see the daemon's log", "")
+    assert isinstance(lost, agmm.Unavailable) and str(lost).endswith("failed: it was cancelled; its tensors and jobs are gone: "
+                                                                    "start another agmm.local()")
+    other = errors.from_status(1, "the call to unix:/other failed: it was cancelled; see the daemon's log", "")
+    assert isinstance(other, agmm.Cancelled) and str(other).endswith("see the daemon's log")
+    daemon.close()
 
 
 def test_a_long_path_for_temporary_files_is_no_obstacle(folder, monkeypatch):

@@ -169,8 +169,9 @@ def _advised(message: str) -> str:
 def from_status(code: int, message: str, reason: str) -> Error:
     """Returns the exception for an error of the C++ library."""
     found = _CLASSES[code - 1] if 1 <= code <= len(_CLASSES) else Unknown
-    if found is Unavailable:
-        message = _advised(message)
+    advised = _advised(message)
+    if found in (Unavailable, Cancelled) and advised != message:
+        found, message = Unavailable, advised  # a daemon that stops cancels its calls
     if found is InvalidArgument and message.endswith(os.strerror(errno.ENOENT)):
         found = MissingFile
     for pattern, words in _WORDS:
