@@ -6,8 +6,8 @@ The ```sh blocks of README.md, CONTRIBUTING.md and docs/*.md run in one shell fo
 namespace of its own and in a folder that looks like the repository. If they run pip, the document's ```python blocks run
 after them, in one process, and in a virtual environment that contains only what pip has installed: the wheel from
 WHEEL_FOLDER, which is called dist there, and its dependencies from PIP_FOLDER. Without these two arguments, neither pip nor
-Python runs. tests/python runs the ```python blocks of all other documents. Commands that are too long for a test, or that
-another test runs, are named in ELSEWHERE.
+Python runs. tests/python runs the ```python and ```sh private blocks of all other documents. Commands that are too long
+for a test, or that another test runs, are named in ELSEWHERE.
 """
 
 import os

@@ -1,29 +1,35 @@
 """Runs the Python that the documents show.
 
 The ```python blocks of a document run in order and share their names, as if a reader typed them into one session. A block
-that begins with ```python torch needs torch. tests/docs runs README.md's, in the environment that its own commands create.
+that begins with ```python torch needs torch. A block that begins with ```sh private has commands for a private daemon that
+has had a job. tests/docs runs all other commands, and README.md's Python, in the environment that its commands create.
 """
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
 import sys
 
+import agmm
 import pytest
+from agmm import programs
+from support import A, B, SPEC
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCUMENTS = [path for path in sorted((ROOT / "docs").glob("*.md")) if "```python" in path.read_text()]
+DOCUMENTS = [*(path for path in sorted((ROOT / "docs").glob("*.md")) if "```python" in path.read_text()),
+             ROOT / "client/python/README.md"]
 DEADLINE_S = 120
 
 
-def blocks(text: str) -> list[tuple[str, str]]:
-    """Returns (what the block needs, its code) for each ```python block."""
-    return re.findall(r"^```python *(.*?)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+def blocks(text: str, language: str = "python") -> list[tuple[str, str]]:
+    """Returns (what the block needs, its code) for each block of the language."""
+    return re.findall(rf"^```{language} *(.*?)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
 def test_there_are_blocks() -> None:
-    assert [path.name for path in DOCUMENTS] == ["python.md"]
+    assert [path.name for path in DOCUMENTS] == ["python.md", "README.md"]
     assert len(blocks((ROOT / "docs/python.md").read_text())) >= 8
 
 
@@ -34,3 +40,19 @@ def test_the_blocks_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
     script.write_text("\n".join(code))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_commands_for_a_private_daemon_run(tmp_path: pathlib.Path) -> None:
+    text = (ROOT / "docs/python.md").read_text()
+    commands = [body for need, body in blocks(text, "sh") if need == "private"]
+    assert commands
+    path = f"{pathlib.Path(programs.find('agmmctl')).parent}{os.pathsep}{os.environ['PATH']}"
+    daemon = agmm.local(devices=4)
+    try:
+        daemon.start().matmul(SPEC, A, B)
+        environment = os.environ | {"AGMM_ENDPOINT": daemon.endpoint, "PATH": path}
+        done = subprocess.run(["sh", "-e", "-c", "\n".join(commands)], cwd=tmp_path, env=environment, capture_output=True,
+                              text=True, timeout=DEADLINE_S)
+        assert done.returncode == 0, done.stderr
+    finally:
+        daemon.close()
