@@ -77,13 +77,15 @@ struct Open {
 // all of them would take the places of other splits and pieces.
 using Twins = std::deque<Open>;
 
-int DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
-  int dropped = 0;
-  dropped += asked.workspace_shards > 0 && recipe.workspace_shards == 0;
-  dropped += asked.carried && !recipe.carried;
-  dropped += asked.partials != recipe.partials;
-  dropped += asked.chunks > 1 && recipe.chunks != asked.chunks;
-  dropped += asked.k_chunks > 1 && recipe.k_chunks != asked.k_chunks;
+// Returns the names of the options that the recipe does not keep.
+std::vector<std::string> DroppedFrom(const PlanOptions& asked, const Recipe& recipe) {
+  std::vector<std::string> dropped;
+  if (asked.workspace_shards > 0 && recipe.workspace_shards == 0)
+    dropped.push_back("workspace_shards");
+  if (asked.carried && !recipe.carried) dropped.push_back("carried");
+  if (asked.partials != recipe.partials) dropped.push_back("partials");
+  if (asked.chunks > 1 && recipe.chunks != asked.chunks) dropped.push_back("chunks");
+  if (asked.k_chunks > 1 && recipe.k_chunks != asked.k_chunks) dropped.push_back("k_chunks");
   return dropped;
 }
 
@@ -230,7 +232,7 @@ void Chooser::AddFamily(const Split& split, const Algorithm& algorithm, int64_t 
   family->recipe = resolved->recipe;
   family->steps = steps;
   family->not_kept = resolved->why;
-  family->dropped = DroppedFrom(asked_, resolved->recipe);
+  family->dropped = static_cast<int>(DroppedFrom(asked_, resolved->recipe).size());
   family->estimate.emplace(problem_, platform_, split, algorithm, resolved->recipe.partials,
                            &network_);
   family->travels = family->estimate->travels();
@@ -452,16 +454,15 @@ void Chooser::Simulate(Open& open) const {
 std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
   const Recipe& taken = best.candidate.recipe;
   if (!best.family->travels)
-    return absl::StrCat("nothing has to move; predicted ", Text(best.candidate.time_ns));
+    return absl::StrCat("nothing has to move with any algorithm; predicted ",
+                        Text(best.candidate.time_ns));
   std::vector<std::string> parts = {absl::StrFormat(
       "auto takes %s: predicted %s", RecipeText(problem_, taken, asked_.split.empty()),
       Text(best.candidate.time_ns))};
-  std::set<std::string> named = {taken.algorithm->name, "serial"};
-  const Open* serial = nullptr;
+  std::set<std::string> named = {taken.algorithm->name};
   bool has_next = false;
   for (const Open& one : all) {
     const Recipe& recipe = one.candidate.recipe;
-    if (recipe.algorithm->name == "serial" && serial == nullptr) serial = &one;
     if (named.count(recipe.algorithm->name) > 0) continue;
     if (!one.candidate.refused.empty()) {
       if (one.candidate.time_ns > 0 && one.candidate.time_ns >= best.candidate.time_ns) continue;
@@ -471,14 +472,22 @@ std::string Chooser::Why(const Open& best, const std::vector<Open>& all) const {
     } else if (!has_next && one.family->dropped == best.family->dropped &&
                one.candidate.time_ns >= best.candidate.time_ns) {
       has_next = true;
+      named.insert(recipe.algorithm->name);
       parts.push_back(absl::StrCat("next ", RecipeText(problem_, recipe, false), " ",
                                    Text(one.candidate.time_ns)));
     }
   }
-  if (serial != nullptr && taken.algorithm->name != "serial" && serial->candidate.time_ns > 0)
+  const auto serial = absl::c_find_if(all, [](const Open& one) { return IsSerial(one); });
+  if (serial != all.end() && !named.contains("serial") && serial->candidate.time_ns > 0) {
     parts.push_back(absl::StrCat("serial ", Text(serial->candidate.time_ns)));
-  if (const std::string hidden = best.family->estimate->HiddenText(problem_); !hidden.empty())
-    parts.push_back(hidden);
+    // A faster plan that was not allowed must not look like an alternative.
+    if (serial->family->dropped > best.family->dropped) {
+      absl::StrAppend(&parts.back(), ", which ignores ",
+                      absl::StrJoin(DroppedFrom(asked_, serial->candidate.recipe), " and "));
+    }
+  }
+  const std::string hidden = best.family->estimate->HiddenText(problem_);
+  if (!IsSerial(best) && !hidden.empty()) parts.push_back(hidden);
   parts.push_back(LabelOf(platform_.machine));
   return absl::StrJoin(parts, "; ");
 }

@@ -50,8 +50,9 @@ struct Choice {
   int64_t compared_steps = 0;  // as in ChooseLimits
   int64_t time_ns = 0;         // predicted
   int64_t serial_ns = 0;       // of the fastest serial candidate; 0 if none was simulated
-  // One line with figures: "auto takes ring in 4 chunks: predicted 212 us; next hierarchical 231;
-  // serial 290; machine cpu-tcp"; also names the requests that no plan can keep.
+  // One line with figures: "auto takes ring in 4 chunks: predicted 212 us; next hierarchical 231
+  // us; serial 290 us; machine cpu-tcp". It also names the options that no plan can keep, and those
+  // that only the serial plan ignores, which is then no alternative.
   std::string why;
   std::vector<PlanCandidate> candidates;  // simulated ones, fastest first, and then refused ones
 };

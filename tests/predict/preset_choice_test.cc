@@ -2,8 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <set>
 #include <string>
 
+#include "absl/algorithm/container.h"
 #include "kernels/predict/choose.h"
 #include "kernels/schedule/spec.h"
 #include "proto/convert/machine_text.h"
@@ -36,6 +38,26 @@ TEST(PresetChoice, OfTwoDevicesANodeOnASlowLinkIsHierarchical) {
   EXPECT_LT(static_cast<double>(choice.time_ns), 3 * shard_ns) << choice.why;
   const Choice ring = Choose(problem, platform, {.algorithm = "ring"}).value();
   EXPECT_GE(static_cast<double>(ring.time_ns), 3 * shard_ns) << ring.why;
+}
+
+TEST(PresetChoice, NamesTheNextBestAlgorithmEvenIfItIsSerial) {
+  const Platform platform = {Preset("cpu-tcp").value(), UniformTopology(4, 1).value(), {}};
+  std::set<std::string> next;
+  for (const int64_t columns : {64, 256, 1024, 4096}) {
+    const Problem problem = ParseProblem("A[M, K_x] * B[K_x, N] -> C[M, N_x]",
+                                         ParseMesh("x=4").value(), {8, columns, 256}, DType::kF32)
+                                .value();
+    const Choice choice = Choose(problem, platform, {}).value();
+    const auto other = absl::c_find_if(choice.candidates, [&](const PlanCandidate& one) {
+      return one.recipe.algorithm != choice.recipe.algorithm && one.time_ns >= choice.time_ns;
+    });
+    ASSERT_NE(other, choice.candidates.end());
+    const std::string& name = other->recipe.algorithm->name;
+    EXPECT_THAT(choice.why, HasSubstr("; next " + name + " "));
+    EXPECT_EQ(choice.why.find("serial"), choice.why.rfind("serial")) << choice.why;
+    next.insert(name);
+  }
+  EXPECT_TRUE(next.contains("serial"));
 }
 
 }  // namespace
