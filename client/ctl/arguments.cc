@@ -182,7 +182,8 @@ absl::StatusOr<absl::Duration> ParseTimeout(absl::string_view text, absl::string
 void AddPlanOptions(CLI::App* verb, PlanOptions* options) {
   verb->add_option("--algorithm", options->algorithm,
                    "How shards travel: auto, serial (unfused), ring, bidirectional_ring, "
-                   "split_ring, direct, hierarchical, hierarchical_peer, torus or peer")
+                   "split_ring, direct, hierarchical, hierarchical_peer, torus or peer; plan "
+                   "--help explains each")
       ->capture_default_str();
   verb->add_option(
           "--chunks", options->chunks,

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "client/ctl/arguments.h"
 #include "client/ctl/exit_code.h"
@@ -45,11 +46,17 @@ int Fail(const absl::Status& failure, bool json) {
 // Help fits in 80 columns, with the descriptions of flags in a column of their own.
 constexpr int kHelpColumns = 80, kFlagColumns = 22;
 
+// A footer with line breaks is a list, which keeps them. Verbs without a footer inherit the exit
+// codes, which are one.
+std::string WrapFooter(const std::string& footer) {
+  return absl::StrContains(footer, '\n') ? footer : Wrap(footer, kHelpColumns);
+}
+
 void WrapHelp(CLI::App* app) {
   for (CLI::Option* option : app->get_options())
     option->description(Wrap(option->get_description(), kHelpColumns - kFlagColumns));
   for (CLI::App* verb : app->get_subcommands([](const CLI::App*) { return true; })) {
-    verb->footer(Wrap(verb->get_footer(), kHelpColumns));
+    verb->footer(WrapFooter(verb->get_footer()));
     WrapHelp(verb);
   }
 }

@@ -42,6 +42,22 @@
 namespace agmm {
 namespace {
 
+// In lines of at most 80 columns, as those of flags.
+constexpr char kAlgorithmsHelp[] =
+    "Algorithms:\n"
+    "  auto                The one with the shortest predicted time, or a tuned plan\n"
+    "  serial              Gathers all of an operand before it multiplies: no overlap\n"
+    "  ring                Each shard goes from rank to rank, once around\n"
+    "  bidirectional_ring  Each shard goes both ways, halfway around\n"
+    "  split_ring          Half of each shard goes around one way, half the other\n"
+    "  direct              Each shard goes straight to all ranks that need it\n"
+    "  hierarchical        Each shard goes to every node once, and there to each rank\n"
+    "  hierarchical_peer   The same, but ranks read shards on their node in place\n"
+    "  torus               Each shard goes along one axis of the mesh after another\n"
+    "  peer                Ranks read all shards in place; on one node only\n"
+    "A rank is a device, and a node is a daemon with its devices. Terms of a sum take\n"
+    "the same ways back, to the rank that adds them up.";
+
 struct PlanFlags {
   ProblemFlags of;
   MachineFlags on;
@@ -243,6 +259,7 @@ void AddPlan(CLI::App* app, Command* command) {
       "--explain", flags->explain,
       "Also print every split of the product: the predicted time, the bytes that move, the flops "
       "of the busiest rank, and the most memory that a rank needs beside its shards");
+  verb->footer(absl::StrCat(kAlgorithmsHelp, "\n\n", app->get_footer()));
   OnVerb(verb, command, flags, RunPlan);
 }
 

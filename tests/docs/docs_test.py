@@ -46,6 +46,10 @@ def blocks(text, language):
     return re.findall(rf"^```{language}\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 
 
+def help_of(*verbs):
+    return subprocess.run([BIN / "agmmctl", *verbs, "--help"], capture_output=True, text=True, check=True).stdout
+
+
 def without_comment(line):
     """Comments in these documents follow at least two spaces."""
     return re.sub(r"\s{2,}#.*$", "", line).rstrip()
@@ -132,6 +136,38 @@ class Documents(unittest.TestCase):
             [sys.executable, str(ROOT / "docs/make_cli.py"), "--check", str(BIN)], capture_output=True, text=True
         )
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_help_keeps_its_columns(self):
+        shapes = {
+            "Positionals:": r"  \S| {22}\S",
+            "Options:": r"  \S| {22}\S",
+            "Subcommands:": r"  \S| {22}\S",
+            "Algorithms:": r"  (?=.{20}\S)\w+ +\S|A rank|the same",
+            "Exit codes:": r"  (?=.{5}\S)\d+ +\S| {7}\S|If ",
+        }
+
+        def check(path):
+            text = help_of(*path)
+            shape = r"\S"
+            for line in text.splitlines():
+                if line in shapes:
+                    shape = shapes[line]
+                elif not line:
+                    shape = r"\S"
+                else:
+                    self.assertRegex(line, f"^({shape})", " ".join(path))
+                self.assertLessEqual(len(line), 80, line)
+            _, _, below = text.partition("\nSubcommands:\n")
+            for name in re.findall(r"^  (\w+) ", below.partition("\n\n")[0], re.MULTILINE):
+                check((*path, name))
+
+        check(())
+
+    def test_the_help_of_plan_explains_each_algorithm(self):
+        text = help_of("plan")
+        names = re.search(r"How shards travel: (.*?);", " ".join(text.split()))[1]
+        for name in re.findall(r"\w+_?\w*", names.replace("(unfused)", "").replace(" or ", " ")):
+            self.assertRegex(text, rf"(?m)^  {name} +[A-Z]")
 
     def test_code_compiles(self):
         (self.folder / "include").mkdir()
