@@ -10,6 +10,7 @@
 #include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "kernels/base/status.h"
@@ -56,10 +57,11 @@ struct ParsedOperand {
   std::optional<DType> dtype;
 };
 
-// Reads the axes after a "_". `used`: by axis, true if the operand already names it.
-// Without a mesh, any word will do, and none is returned.
+// Reads the axes after a "_". `used`: by axis, true if the operand or the split already names it,
+// which is an error that `advice` completes. Without a mesh, any word will do, and none is
+// returned.
 absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh* known_mesh,
-                                           std::vector<bool>& used) {
+                                           std::vector<bool>& used, absl::string_view advice) {
   std::vector<int> axes;
   const Token subscript = scanner.Word();
   if (subscript.text.empty()) return scanner.Expected("the name of a mesh axis after \"_\"");
@@ -67,16 +69,15 @@ absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh* known_m
   const Mesh& mesh = *known_mesh;
   if (const int bad = ResolveAxes(mesh, subscript.text, &axes); bad >= 0) {
     return scanner.ErrorAt(subscript.at + bad,
-                           absl::StrFormat("\"%s\" is not an axis of mesh %s",
+                           absl::StrFormat("\"%s\" is not an axis of mesh %s; use one of its axes, "
+                                           "or set the option mesh to a mesh that has it",
                                            subscript.text.substr(bad), mesh.ToString()));
   }
   size_t at = subscript.at;
   for (int axis : axes) {
     if (used[axis]) {
       return scanner.ErrorAt(
-          at, absl::StrFormat("axis %s is used twice; it can split an operand or a product, "
-                              "or leave a sum open, once",
-                              mesh.axes[axis].name));
+          at, absl::StrFormat("axis %s is used twice; %s", mesh.axes[axis].name, advice));
     }
     used[axis] = true;
     at += mesh.axes[axis].name.size();
@@ -84,25 +85,39 @@ absl::StatusOr<std::vector<int>> ParseAxes(Scanner& scanner, const Mesh* known_m
   return axes;
 }
 
-absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh* mesh, std::vector<bool>& used) {
+constexpr absl::string_view kOncePerOperand = "an operand uses an axis once";
+
+// Reads a dimension. `rows`: null, or the rows of the operand, whose columns are read.
+absl::StatusOr<ParsedDim> ParseDim(Scanner& scanner, const Mesh* mesh, absl::string_view operand,
+                                   const ParsedDim* rows, std::vector<bool>& used) {
   ParsedDim dim;
   AGMM_ASSIGN_OR_RETURN(dim.name, scanner.Name("a dimension such as M"));
   if (!scanner.Consume("_")) return dim;
-  AGMM_ASSIGN_OR_RETURN(dim.axes, ParseAxes(scanner, mesh, used));
+  std::string advice(kOncePerOperand);
+  if (rows != nullptr && rows->axes.size() == 1) {
+    const std::string& axis = mesh->axes[rows->axes[0]].name;
+    const absl::string_view m = rows->name.text, n = dim.name.text;
+    if (scanner.Peek(absl::StrCat(axis, "]"))) {
+      absl::StrAppend(&advice, ": write ", operand, "[", m, ", ", n, "_", axis, "] or ", operand,
+                      "[", m, "_", axis, ", ", n, "]");
+    }
+  }
+  AGMM_ASSIGN_OR_RETURN(dim.axes, ParseAxes(scanner, mesh, used, advice));
   return dim;
 }
 
 // Parses "[M_x, K]" or "[M_x, K]{U_y}" into all fields except the name of the operand.
 absl::Status ParseDims(Scanner& scanner, const Mesh* mesh, ParsedOperand* operand) {
+  const absl::string_view name = operand->name.text;
   std::vector<bool> used(mesh == nullptr ? 0 : mesh->axes.size(), false);
   AGMM_RETURN_IF_ERROR(scanner.Expect("["));
-  AGMM_ASSIGN_OR_RETURN(operand->rows, ParseDim(scanner, mesh, used));
+  AGMM_ASSIGN_OR_RETURN(operand->rows, ParseDim(scanner, mesh, name, nullptr, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect(","));
-  AGMM_ASSIGN_OR_RETURN(operand->cols, ParseDim(scanner, mesh, used));
+  AGMM_ASSIGN_OR_RETURN(operand->cols, ParseDim(scanner, mesh, name, &operand->rows, used));
   AGMM_RETURN_IF_ERROR(scanner.Expect("]"));
   if (!scanner.Consume("{")) return absl::OkStatus();
   AGMM_RETURN_IF_ERROR(scanner.Expect("U_"));
-  AGMM_ASSIGN_OR_RETURN(operand->open, ParseAxes(scanner, mesh, used));
+  AGMM_ASSIGN_OR_RETURN(operand->open, ParseAxes(scanner, mesh, used, kOncePerOperand));
   return scanner.Expect("}");
 }
 
@@ -332,7 +347,7 @@ bool IsOperandName(absl::string_view name) {
 
 absl::StatusOr<Tensor> ParseTensor(absl::string_view sharding, const Mesh& mesh, int64_t rows,
                                    int64_t cols, DType dtype) {
-  Scanner scanner("sharding", sharding);
+  Scanner scanner("sharding", absl::StripTrailingAsciiWhitespace(sharding));
   AGMM_RETURN_IF_ERROR(scanner.CheckText());
   ParsedOperand operand;
   AGMM_RETURN_IF_ERROR(ParseDims(scanner, &mesh, &operand));
@@ -371,7 +386,8 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
     if (!axes.empty())
       return scanner.ErrorAt(name.at, absl::StrFormat("%s is cut twice", name.text));
     AGMM_RETURN_IF_ERROR(scanner.Expect("="));
-    AGMM_ASSIGN_OR_RETURN(axes, ParseAxes(scanner, &problem.mesh, used));
+    AGMM_ASSIGN_OR_RETURN(axes,
+                          ParseAxes(scanner, &problem.mesh, used, "a split uses an axis once"));
   } while (scanner.Consume(","));
   AGMM_RETURN_IF_ERROR(scanner.ExpectEnd());
   return split;

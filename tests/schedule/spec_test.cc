@@ -119,6 +119,19 @@ TEST(Subscript, ManyAmbiguousCutsEndAtOnce) {
               "\"b\" is not an axis of mesh a=1,aa=1,aaa=1");
 }
 
+TEST(Spec, AnAxisThatIsUsedTwiceComesWithWhatToWrite) {
+  const auto sharding = [](const char* text) {
+    const absl::Status status = ParseTensor(text, MeshOf("x=2,y=3"), 8, 8, DType::kF32).status();
+    return std::string(status.message());
+  };
+  EXPECT_THAT(sharding("[M_x, K_x]"), HasSubstr("once: write [M, K_x] or [M_x, K]\n[M_x, K_x]\n"));
+  EXPECT_THAT(sharding("[M_xy, K_x]"), HasSubstr("an operand uses an axis once\n"));
+  EXPECT_THAT(sharding("[M_x, K_xy]"), HasSubstr("an operand uses an axis once\n"));
+  EXPECT_THAT(sharding("[M_z, K]  "),
+              HasSubstr("set the option mesh to a mesh that has it\n[M_z, K]\n"))
+      << "only what was written is shown";
+}
+
 struct BadSpec {
   const char* spec;
   size_t column;
@@ -137,11 +150,15 @@ TEST(Spec, ErrorsPointAtTheColumn) {
       {"A[M, K] * B[K, N] C[M, N]", 19, "expected \"->\""},
       {"A[M, K] * B[K, N] - > C[M, N]", 19, "expected \"->\""},
       {"A[M_, K] * B[K, N] -> C[M, N]", 5, "expected the name of a mesh axis"},
-      {"A[M_z, K] * B[K, N] -> C[M, N]", 5, "\"z\" is not an axis of mesh x=2,y=3"},
+      {"A[M_z, K] * B[K, N] -> C[M, N]", 5,
+       "\"z\" is not an axis of mesh x=2,y=3; use one of its axes, or set the option mesh to a "
+       "mesh that has it"},
       {"A[M_xz, K] * B[K, N] -> C[M, N]", 6, "\"z\" is not an axis of mesh x=2,y=3"},
       {"A[M_x_y, K] * B[K, N] -> C[M, N]", 6, "expected \",\", found \"_\""},
-      {"A[M_xx, K] * B[K, N] -> C[M, N]", 6, "axis x is used twice; it can split an operand"},
-      {"A[M_x, K_yx] * B[K, N] -> C[M, N]", 11, "axis x is used twice; it can split an operand"},
+      {"A[M_xx, K] * B[K, N] -> C[M, N]", 6, "axis x is used twice; an operand uses an axis once"},
+      {"A[M_x, K_yx] * B[K, N] -> C[M, N]", 11, "used twice; an operand uses an axis once"},
+      {"A[M_x, K] * B[K, N_x] -> C[M_x, N_x]", 35,
+       "axis x is used twice; an operand uses an axis once: write C[M, N_x] or C[M_x, N]"},
       {"A[M, K] * B[L, N] -> C[M, N]", 13,
        "the inner dimensions differ: A has columns K and B has "
        "rows L"},

@@ -254,7 +254,8 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
        "agmmctl: shape column 8: expected \", K=\", found the end\nM=8,N=8\n"
        "       ^\n"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --spec 'A[M_z, K] * B[K, N] -> C[M, N]'",
-       "agmmctl: spec column 5: \"z\" is not an axis of mesh x=2\nA[M_z, K]"},
+       "agmmctl: spec column 5: \"z\" is not an axis of mesh x=2; use one of its axes, or set the "
+       "option mesh to a mesh that has it\nA[M_z, K]"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --dtype f8", "agmmctl: dtype \"f8\" is not known"},
       {"plan --shape M=8,N=8,K=8 --mesh x=2 --algorithm magic",
        "agmmctl: algorithm \"magic\" is not known"},
