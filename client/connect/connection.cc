@@ -358,7 +358,7 @@ absl::Status CheckReadable(const v1::CreateTensorRequest& request) {
 }
 
 absl::Status CheckReadable(const v1::SubmitJobRequest& request) {
-  AGMM_RETURN_IF_ERROR(CheckText("request_id", request.request_id()));
+  AGMM_RETURN_IF_ERROR(CheckText("the id of the request", request.request_id()));
   AGMM_RETURN_IF_ERROR(CheckText("spec", request.spec()));
   AGMM_RETURN_IF_ERROR(CheckText("algorithm", request.options().algorithm()));
   for (const v1::TensorRef& tensor : request.tensors()) AGMM_RETURN_IF_ERROR(CheckReadable(tensor));

@@ -1,10 +1,10 @@
 #include "daemon/rpc/validate.h"
 
-#include <algorithm>
 #include <cmath>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -34,7 +34,9 @@ constexpr int kProductTensors = 3, kCollectiveTensors = 2;
 // The smallest element. The stream, which knows the tensor's dtype, checks its own.
 constexpr int64_t kElementBytes = 2;
 
-// In all checks, `field` is the path of the field in errors.
+// In all checks, `field` is the subject of the error. Values that people write go by words that the
+// users of every client know, because flags, agmm.h and the Python package name them differently;
+// other values go by their field's path.
 template <typename... Args>
 absl::Status Wrong(absl::string_view field, const absl::FormatSpec<Args...>& what,
                    const Args&... args) {
@@ -68,7 +70,7 @@ absl::Status CheckIdGiven(absl::string_view field, absl::string_view id) {
 
 // Checks an id made by a daemon.
 absl::Status CheckIdGiven(absl::string_view field, uint64_t id) {
-  return id == 0 ? Wrong(field, "is 0; set it") : absl::OkStatus();
+  return id == 0 ? Wrong(field, "is 0; ids begin at 1") : absl::OkStatus();
 }
 
 // Refuses a leading '#', which marks an id on command lines, and ',', which separates names there.
@@ -104,93 +106,95 @@ absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t min, i
   return Wrong(field, "is %d, outside [%d, %d]; %s", value, min, max, next);
 }
 
-absl::Status CheckRef(absl::string_view field, const v1::TensorRef& ref) {
+// `tensor`: "the tensor", "the tensor of operand B".
+absl::Status CheckRef(absl::string_view tensor, const v1::TensorRef& ref) {
   switch (ref.ref_case()) {
     case v1::TensorRef::kTensorId:
-      return CheckIdGiven(absl::StrCat(field, ".tensor_id"), ref.tensor_id());
-    case v1::TensorRef::kName: return CheckName(absl::StrCat(field, ".name"), ref.name());
+      return CheckIdGiven(absl::StrCat("the id of ", tensor), ref.tensor_id());
+    case v1::TensorRef::kName: return CheckName(absl::StrCat("the name of ", tensor), ref.name());
     case v1::TensorRef::REF_NOT_SET: break;
   }
-  return Wrong(field, "names no tensor; set its tensor_id or its name");
+  return Wrong(tensor, "is not given; give its name or its id");
 }
 
-absl::Status CheckMesh(absl::string_view field, const v1::Mesh& mesh) {
-  AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, ".axes"), mesh.axes_size(), 1, kMaxMeshAxes,
-                                    "give the axes, such as x=4"));
+absl::Status CheckAxis(const v1::MeshAxis& axis, int position) {
+  const std::string here = absl::StrFormat("axis %d of the mesh", position + 1);
+  AGMM_RETURN_IF_ERROR(
+      CheckLength(absl::StrCat("the name of ", here), axis.name(), kMaxAxisNameBytes));
+  if (axis.name().empty() || !absl::c_all_of(axis.name(), [](char c) {
+        return absl::ascii_isalpha(static_cast<unsigned char>(c));
+      })) {
+    return Wrong(here, "has a name that is empty or not of letters only; use one such as x or tp");
+  }
+  return CheckBetween(absl::StrFormat("the size of axis %s of the mesh", axis.name()), axis.size(),
+                      1, kMaxRanks, "give the number of ranks along it");
+}
+
+absl::Status CheckMesh(const v1::Mesh& mesh) {
+  constexpr absl::string_view kMesh = "the mesh";
+  AGMM_RETURN_IF_ERROR(CheckBetween("the number of axes of the mesh", mesh.axes_size(), 1,
+                                    kMaxMeshAxes, "give the axes, such as x=4"));
   std::vector<absl::string_view> names;
   int64_t size = 1;
   for (int i = 0; i < mesh.axes_size(); ++i) {
     const v1::MeshAxis& axis = mesh.axes(i);
-    const std::string here = absl::StrFormat("%s.axes[%d]", field, i);
-    AGMM_RETURN_IF_ERROR(CheckLength(absl::StrCat(here, ".name"), axis.name(), kMaxAxisNameBytes));
-    if (axis.name().empty() || !std::all_of(axis.name().begin(), axis.name().end(), [](char c) {
-          return absl::ascii_isalpha(static_cast<unsigned char>(c));
-        })) {
-      return Wrong(here,
-                   "has a name that is empty or not of letters only; use one such as x or tp");
+    AGMM_RETURN_IF_ERROR(CheckAxis(axis, i));
+    if (absl::c_linear_search(names, axis.name())) {
+      return Wrong(kMesh, "has two axes that are called %s; give each its own name", axis.name());
     }
-    if (std::find(names.begin(), names.end(), axis.name()) != names.end())
-      return Wrong(here, "is called %s, as one before; give each its own name", axis.name());
     names.push_back(axis.name());
-    AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(here, ".size"), axis.size(), 1, kMaxRanks,
-                                      "give the number of ranks along it"));
     size *= axis.size();
     if (size > kMaxRanks) {
-      return Wrong(field,
+      return Wrong(kMesh,
                    "has %d ranks up to axis %s; at most %d can be planned for; make it smaller",
                    size, axis.name(), kMaxRanks);
     }
   }
   if (mesh.ranks().empty()) return absl::OkStatus();
   if (mesh.ranks_size() != size) {
-    return Wrong(field, "has %d ranks and lists %d; list one for each, or none", size,
+    return Wrong(kMesh, "has %d ranks and lists %d; list one for each, or none", size,
                  mesh.ranks_size());
   }
   std::vector<int> ranks(mesh.ranks().begin(), mesh.ranks().end());
-  std::sort(ranks.begin(), ranks.end());
-  if (ranks.front() < 0) return Wrong(field, "lists rank %d; ranks begin at 0", ranks.front());
-  if (const auto twice = std::adjacent_find(ranks.begin(), ranks.end()); twice != ranks.end())
-    return Wrong(field, "lists rank %d twice; list each once", *twice);
+  absl::c_sort(ranks);
+  if (ranks.front() < 0) return Wrong(kMesh, "lists rank %d; ranks begin at 0", ranks.front());
+  if (const auto twice = absl::c_adjacent_find(ranks); twice != ranks.end())
+    return Wrong(kMesh, "lists rank %d twice; list each once", *twice);
   return absl::OkStatus();
 }
 
-absl::Status CheckSpec(absl::string_view field, const v1::TensorSpec& spec) {
-  for (auto [name, size] : {std::pair{"rows", spec.rows()}, {"cols", spec.cols()}}) {
-    AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, ".", name), size, 1, kMaxDimension,
+absl::Status CheckSpec(const v1::TensorSpec& spec) {
+  for (auto [name, size] : {std::pair{"rows", spec.rows()}, {"columns", spec.cols()}}) {
+    AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat("the number of ", name), size, 1, kMaxDimension,
                                       "a matrix has at least one row and one column"));
   }
-  const absl::StatusOr<DType> dtype = FromProto(spec.dtype());
-  if (!dtype.ok()) return Wrong(absl::StrCat(field, ".dtype"), "%s", dtype.status().message());
+  AGMM_ASSIGN_OR_RETURN(const DType dtype, FromProto(spec.dtype()));
   // Both factors are at most kMaxDimension: no overflow.
-  const int64_t bytes = spec.rows() * spec.cols() * SizeOf(*dtype);
+  const int64_t bytes = spec.rows() * spec.cols() * SizeOf(dtype);
   if (bytes > kMaxTensorBytes) {
-    return Wrong(field, "is %d x %d, %d bytes; at most %d are taken; split it", spec.rows(),
+    return Wrong("the tensor", "is %d x %d, %d bytes; at most %d are taken; split it", spec.rows(),
                  spec.cols(), bytes, kMaxTensorBytes);
   }
-  AGMM_RETURN_IF_ERROR(CheckGiven(absl::StrCat(field, ".sharding"), spec.sharding()));
-  AGMM_RETURN_IF_ERROR(
-      CheckLength(absl::StrCat(field, ".sharding"), spec.sharding(), kMaxNotationBytes));
-  AGMM_RETURN_IF_ERROR(CheckMesh(absl::StrCat(field, ".mesh"), spec.mesh()));
+  if (spec.sharding().empty()) return Wrong("the sharding", "is empty; give one such as [M_x, K]");
+  AGMM_RETURN_IF_ERROR(CheckLength("the sharding", spec.sharding(), kMaxNotationBytes));
+  AGMM_RETURN_IF_ERROR(CheckMesh(spec.mesh()));
   // The notation's parser says what is wrong with a sharding.
   return FromProto(spec).status();
 }
 
-absl::Status CheckOptions(absl::string_view field, const v1::PlanOptions& options) {
+absl::Status CheckOptions(const v1::PlanOptions& options) {
   // The planner checks which names exist.
-  AGMM_RETURN_IF_ERROR(CheckId(absl::StrCat(field, ".algorithm"), options.algorithm()));
-  AGMM_RETURN_IF_ERROR(
-      CheckLength(absl::StrCat(field, ".split"), options.split(), kMaxNotationBytes));
-  AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, ".workspace_shard_count"),
+  AGMM_RETURN_IF_ERROR(CheckId("the algorithm", options.algorithm()));
+  AGMM_RETURN_IF_ERROR(CheckLength("the split", options.split(), kMaxNotationBytes));
+  AGMM_RETURN_IF_ERROR(CheckBetween("the number of shards in the workspace",
                                     options.workspace_shard_count(), 0, kMaxChunks,
-                                    "leave it at 0 to have room for all"));
-  for (const auto& [name, count] : {std::pair(".chunk_count", options.chunk_count()),
-                                    {".k_chunk_count", options.k_chunk_count()}}) {
-    AGMM_RETURN_IF_ERROR(CheckBetween(absl::StrCat(field, name), count, 0, kMaxChunks,
-                                      "leave it at 0 to have it chosen"));
+                                    "give 0 to have room for all"));
+  for (const auto& [chunks, count] :
+       {std::pair("the number of chunks a shard", options.chunk_count()),
+        {"the number of chunks along K", options.k_chunk_count()}}) {
+    AGMM_RETURN_IF_ERROR(CheckBetween(chunks, count, 0, kMaxChunks, "give 0 to have it chosen"));
   }
-  if (const auto partials = PartialsOf(options.partials()); !partials.ok())
-    return Wrong(absl::StrCat(field, ".partials"), "%s", partials.status().message());
-  return absl::OkStatus();
+  return Annotate(PartialsOf(options.partials()).status(), "the type of partial sums");
 }
 
 // 0 is the default.
@@ -201,22 +205,20 @@ absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Durat
       (seconds < kMaxTimeoutSeconds || (seconds == kMaxTimeoutSeconds && nanos == 0))) {
     return absl::OkStatus();
   }
-  return Wrong(
-      field,
-      "is %d s and %d ns; at most %d s are taken, nanoseconds in [0, 999999999]; 0 is the default",
-      seconds, nanos, kMaxTimeoutSeconds);
+  return Wrong(field, "is %d s and %d ns; at most %d s are taken, and 0 stands for the default",
+               seconds, nanos, kMaxTimeoutSeconds);
 }
 
 }  // namespace
 
-// Also used for a put or a fill. Errors use the fields' own names, which are also those of flags
-// and of agmm.h.
+// Also used for a put or a fill.
 template <>
 absl::Status Validate(const v1::CreateTensorRequest& request) {
-  if (!request.name().empty()) AGMM_RETURN_IF_ERROR(CheckName("name", request.name()));
-  AGMM_RETURN_IF_ERROR(CheckId("session_id", request.session_id()));
-  AGMM_RETURN_IF_ERROR(CheckId("request_id", request.request_id()));
-  return CheckSpec("spec", request.spec());
+  if (!request.name().empty())
+    AGMM_RETURN_IF_ERROR(CheckName("the name of the tensor", request.name()));
+  AGMM_RETURN_IF_ERROR(CheckId("the id of the session", request.session_id()));
+  AGMM_RETURN_IF_ERROR(CheckId("the id of the request", request.request_id()));
+  return CheckSpec(request.spec());
 }
 
 namespace {
@@ -229,7 +231,7 @@ absl::Status NoTarget(absl::string_view field) {
 absl::Status CheckBegin(const v1::BeginUpload& begin) {
   AGMM_RETURN_IF_ERROR(CheckIdGiven("begin.upload_id", begin.upload_id()));
   switch (begin.target_case()) {
-    case v1::BeginUpload::kTensorId: return CheckIdGiven("begin.tensor_id", begin.tensor_id());
+    case v1::BeginUpload::kTensorId: return CheckIdGiven("the id of the tensor", begin.tensor_id());
     case v1::BeginUpload::kPut: return Validate(begin.put());
     case v1::BeginUpload::TARGET_NOT_SET: break;
   }
@@ -252,29 +254,31 @@ absl::Status CheckChunk(const v1::UploadChunk& chunk) {
 absl::Status CheckOperands(const v1::SubmitJobRequest& request) {
   if (request.tensors_size() > 0) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("operands has %d entries and tensors has %d; give one of the two",
+        absl::StrFormat("the job has %d tensors by operand and %d in the order of the spec; give "
+                        "one of the two",
                         request.operands_size(), request.tensors_size()));
   }
   std::vector<absl::string_view> names;
-  for (int i = 0; i < request.operands_size(); ++i) {
-    const v1::OperandTensor& operand = request.operands(i);
-    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("operands[%d].tensor", i), operand.tensor()));
-    names.push_back(operand.name());
+  for (const v1::OperandTensor& operand : request.operands()) names.push_back(operand.name());
+  AGMM_RETURN_IF_ERROR(CheckOperandNames(names));
+  for (const v1::OperandTensor& operand : request.operands()) {
+    AGMM_RETURN_IF_ERROR(
+        CheckRef(absl::StrCat("the tensor of operand ", operand.name()), operand.tensor()));
   }
-  return CheckOperandNames(names);
+  return absl::OkStatus();
 }
 
 // In the form of tensors without names.
 absl::Status CheckTensors(const v1::SubmitJobRequest& request) {
   if (request.tensors_size() != kProductTensors && request.tensors_size() != kCollectiveTensors) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("tensors has %d entries; a product has %d and a collective %d: give one "
-                        "for each operand, in "
-                        "the order of the spec",
+        absl::StrFormat("the job has %d tensors; a product has %d and a collective %d: give one "
+                        "for each operand, in the order of the spec",
                         request.tensors_size(), kProductTensors, kCollectiveTensors));
   }
   for (int i = 0; i < request.tensors_size(); ++i)
-    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("tensors[%d]", i), request.tensors(i)));
+    AGMM_RETURN_IF_ERROR(CheckRef(absl::StrFormat("the tensor of operand %d of the spec", i + 1),
+                                  request.tensors(i)));
   return absl::OkStatus();
 }
 
@@ -291,7 +295,7 @@ absl::Status Validate(const v1::GetStatusRequest&) {
 
 template <>
 absl::Status Validate(const v1::DeleteTensorRequest& request) {
-  return CheckIdGiven("tensor_id", request.tensor_id());
+  return CheckIdGiven("the id of the tensor", request.tensor_id());
 }
 
 template <>
@@ -302,14 +306,14 @@ absl::Status Validate(const v1::ListTensorsRequest& request) {
 
 template <>
 absl::Status Validate(const v1::GetTensorRequest& request) {
-  return CheckRef("tensor", request.tensor());
+  return CheckRef("the tensor", request.tensor());
 }
 
 template <>
 absl::Status Validate(const v1::FillTensorRequest& request) {
   switch (request.target_case()) {
     case v1::FillTensorRequest::kTensorId:
-      AGMM_RETURN_IF_ERROR(CheckIdGiven("tensor_id", request.tensor_id()));
+      AGMM_RETURN_IF_ERROR(CheckIdGiven("the id of the tensor", request.tensor_id()));
       break;
     case v1::FillTensorRequest::kPut: AGMM_RETURN_IF_ERROR(Validate(request.put())); break;
     case v1::FillTensorRequest::TARGET_NOT_SET: return NoTarget("the request");
@@ -317,11 +321,11 @@ absl::Status Validate(const v1::FillTensorRequest& request) {
   const v1::Fill& fill = request.fill();
   if (!v1::Fill::Kind_IsValid(fill.kind()) || fill.kind() == v1::Fill::KIND_UNSPECIFIED) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("fill.kind is %d; use UNIFORM, INTEGERS or CONSTANT", fill.kind()));
+        absl::StrFormat("the kind of fill is %d; use uniform, integers or constant", fill.kind()));
   }
   if (fill.kind() == v1::Fill::KIND_CONSTANT && !std::isfinite(fill.value())) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("fill.value is %f; a constant is a finite number", fill.value()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "the value of the fill is %f; a constant is a finite number", fill.value()));
   }
   return absl::OkStatus();
 }
@@ -333,7 +337,7 @@ absl::Status Validate(const v1::AbortUploadRequest& request) {
 
 template <>
 absl::Status Validate(const v1::ReadTensorRequest& request) {
-  AGMM_RETURN_IF_ERROR(CheckRef("tensor", request.tensor()));
+  AGMM_RETURN_IF_ERROR(CheckRef("the tensor", request.tensor()));
   return CheckBetween("offset_bytes", request.offset_bytes(), 0, kMaxTensorBytes,
                       "begin at 0, or where the last message ended");
 }
@@ -348,8 +352,8 @@ template <>
 absl::Status Validate(const v1::MapTensorRequest& request) {
   switch (request.message_case()) {
     case v1::MapTensorRequest::kBegin:
-      AGMM_RETURN_IF_ERROR(CheckId("begin.session_id", request.begin().session_id()));
-      return CheckRef("begin.tensor", request.begin().tensor());
+      AGMM_RETURN_IF_ERROR(CheckId("the id of the session", request.begin().session_id()));
+      return CheckRef("the tensor", request.begin().tensor());
     case v1::MapTensorRequest::kCommit:
     case v1::MapTensorRequest::kRenew:
     case v1::MapTensorRequest::kRelease: return absl::OkStatus();
@@ -363,17 +367,17 @@ absl::Status Validate(const v1::MapTensorRequest& request) {
 
 template <>
 absl::Status Validate(const v1::SubmitJobRequest& request) {
-  AGMM_RETURN_IF_ERROR(CheckId("request_id", request.request_id()));
-  AGMM_RETURN_IF_ERROR(CheckId("session_id", request.session_id()));
+  AGMM_RETURN_IF_ERROR(CheckId("the id of the request", request.request_id()));
+  AGMM_RETURN_IF_ERROR(CheckId("the id of the session", request.session_id()));
   const int64_t spec_bytes = static_cast<int64_t>(request.spec().size());
-  AGMM_RETURN_IF_ERROR(CheckBetween("the length of spec", spec_bytes, 1, kMaxNotationBytes,
+  AGMM_RETURN_IF_ERROR(CheckBetween("the length of the spec", spec_bytes, 1, kMaxNotationBytes,
                                     "write one such as A[M_x, K] * B[K, N_x] -> C[M, N_x]"));
-  AGMM_RETURN_IF_ERROR(CheckMesh("mesh", request.mesh()));
+  AGMM_RETURN_IF_ERROR(CheckMesh(request.mesh()));
   AGMM_RETURN_IF_ERROR(request.operands().empty() ? CheckTensors(request) : CheckOperands(request));
-  AGMM_RETURN_IF_ERROR(CheckOptions("options", request.options()));
-  AGMM_RETURN_IF_ERROR(CheckBetween("repeat_count", request.repeat_count(), 0, kMaxRepeat,
+  AGMM_RETURN_IF_ERROR(CheckOptions(request.options()));
+  AGMM_RETURN_IF_ERROR(CheckBetween("the number of repeats", request.repeat_count(), 0, kMaxRepeat,
                                     "submit several jobs for more"));
-  return CheckTimeout("timeout", request.timeout());
+  return CheckTimeout("the timeout of the job", request.timeout());
 }
 
 // The jobs are checked one by one, because an error here ends the stream.
@@ -395,17 +399,17 @@ absl::Status Validate(const v1::RunJobsRequest& request) {
 template <>
 absl::Status Validate(const v1::GetJobRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckId("sequencer", request.sequencer()));
-  return CheckIdGiven("job_id", request.job_id());
+  return CheckIdGiven("the id of the job", request.job_id());
 }
 
 template <>
 absl::Status Validate(const v1::WaitJobRequest& request) {
-  return CheckIdGiven("job_id", request.job_id());
+  return CheckIdGiven("the id of the job", request.job_id());
 }
 
 template <>
 absl::Status Validate(const v1::CancelJobRequest& request) {
-  return CheckIdGiven("job_id", request.job_id());
+  return CheckIdGiven("the id of the job", request.job_id());
 }
 
 template <>
@@ -416,7 +420,7 @@ absl::Status Validate(const v1::ListJobsRequest& request) {
 
 template <>
 absl::Status Validate(const v1::WatchJobRequest& request) {
-  AGMM_RETURN_IF_ERROR(CheckIdGiven("job_id", request.job_id()));
+  AGMM_RETURN_IF_ERROR(CheckIdGiven("the id of the job", request.job_id()));
   return CheckBetween("after_event", request.after_event(), 0, INT64_MAX,
                       "give the number of the last event that was seen, or 0");
 }
@@ -460,8 +464,9 @@ template <>
 absl::Status Validate(const v1::BeginLeaseRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckBetween("node", request.node(), 0, INT32_MAX, "give the daemon's own"));
   switch (request.target_case()) {
-    case v1::BeginLeaseRequest::kTensorId: return CheckIdGiven("tensor_id", request.tensor_id());
-    case v1::BeginLeaseRequest::kName: return CheckName("name", request.name());
+    case v1::BeginLeaseRequest::kTensorId:
+      return CheckIdGiven("the id of the tensor", request.tensor_id());
+    case v1::BeginLeaseRequest::kName: return CheckName("the name of the tensor", request.name());
     case v1::BeginLeaseRequest::kPut: return Validate(request.put());
     case v1::BeginLeaseRequest::TARGET_NOT_SET: break;
   }
@@ -477,12 +482,12 @@ absl::Status Validate(const v1::EndLeaseRequest& request) {
 template <>
 absl::Status Validate(const v1::OpenedSessionRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckBetween("node", request.node(), 0, INT32_MAX, "give the daemon's own"));
-  return CheckIdGiven("session_id", request.session_id());
+  return CheckIdGiven("the id of the session", request.session_id());
 }
 
 template <>
 absl::Status Validate(const v1::CloseSessionRequest& request) {
-  return CheckIdGiven("session_id", request.session_id());
+  return CheckIdGiven("the id of the session", request.session_id());
 }
 
 }  // namespace agmm

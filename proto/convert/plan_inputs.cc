@@ -208,13 +208,13 @@ absl::Status CheckOperandNames(const std::vector<absl::string_view>& names) {
   for (size_t i = 0; i < names.size(); ++i) {
     if (names[i].size() > kMaxOperandNameBytes || !IsOperandName(names[i])) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "operands[%d].name is \"%s\"; use up to %d letters and digits, a letter first, and not "
+          "operand %d is called \"%s\"; use up to %d letters and digits, a letter first, and not "
           "\"workspace\"",
-          i, absl::CHexEscape(names[i].substr(0, kMaxOperandNameBytes)), kMaxOperandNameBytes));
+          i + 1, absl::CHexEscape(names[i].substr(0, kMaxOperandNameBytes)), kMaxOperandNameBytes));
     }
     if (!seen.insert(names[i]).second) {
       return absl::InvalidArgumentError(absl::StrFormat(
-          "operands[%d].name is %s a second time; give each operand once", i, names[i]));
+          "operand %d is %s a second time; give each operand once", i + 1, names[i]));
     }
   }
   return absl::OkStatus();

@@ -152,10 +152,12 @@ TEST_F(RpcTest, InvalidRequestsAreRefusedOnArrival) {
   v1::ListJobsRequest page;
   v1::ListJobsResponse list;
   page.set_page_size(-1);
-  refused([&](auto* c) { return tensors->CreateTensor(c, {}, &tensor); }, "spec.rows is 0");
-  refused([&](auto* c) { return tensors->DeleteTensor(c, {}, &deleted); }, "tensor_id is 0");
+  refused([&](auto* c) { return tensors->CreateTensor(c, {}, &tensor); },
+          "the number of rows is 0");
+  refused([&](auto* c) { return tensors->DeleteTensor(c, {}, &deleted); },
+          "the id of the tensor is 0");
   refused([&](auto* c) { return tensors->FillTensor(c, {}, &tensor); }, "has no target");
-  refused([&](auto* c) { return jobs->SubmitJob(c, {}, &job); }, "the length of spec is 0");
+  refused([&](auto* c) { return jobs->SubmitJob(c, {}, &job); }, "the length of the spec is 0");
   refused([&](auto* c) { return jobs->ListJobs(c, page, &list); }, "page_size is -1");
 }
 

@@ -101,15 +101,16 @@ TEST_F(LibraryArgument, ValuesOutsideTheirEnumAreRefused) {
 TEST_F(LibraryArgument, NumbersOutsideTheirRangeAreRefused) {
   ExpectRefused(client_->Jobs(-1).status(), "limit is -1");
   EXPECT_TRUE(client_->Jobs(0)->empty());
-  ExpectRefused(client_->FindJob(0).status(), "job_id is 0");
+  ExpectRefused(client_->FindJob(0).status(), "the id of the job is 0");
   TensorSpec spec = SpecA();
   spec.ranks = {-1};
   ExpectRefused(client_->Create("D", spec).status(), "name rank -1");
   spec = {.rows = int64_t{1} << 62, .cols = int64_t{1} << 62, .sharding = "[M, N]"};
-  ExpectRefused(client_->Create("D", spec).status(), "rows is 4611686018427387904");
+  ExpectRefused(client_->Create("D", spec).status(), "the number of rows is 4611686018427387904");
   ExpectRefused(client_->Put("D", spec, a_.data(), BytesIn(a_)).status(), "4611686018427387904");
-  for (const auto& [member, words] : {std::pair{&JobRequest::chunk_count, "chunk_count is -1"},
-                                      {&JobRequest::repeat_count, "repeat_count is -1"}}) {
+  for (const auto& [member, words] :
+       {std::pair{&JobRequest::chunk_count, "the number of chunks a shard is -1"},
+        {&JobRequest::repeat_count, "the number of repeats is -1"}}) {
     JobRequest request = Request();
     request.*member = -1;
     ExpectRefused(client_->Submit(request).status(), words);
@@ -117,7 +118,7 @@ TEST_F(LibraryArgument, NumbersOutsideTheirRangeAreRefused) {
   }
   JobRequest request = Request();
   request.timeout = Milliseconds::max();
-  ExpectRefused(client_->Submit(request).status(), "timeout is");
+  ExpectRefused(client_->Submit(request).status(), "the timeout of the job is");
 }
 
 TEST_F(LibraryArgument, ANegativeTimeoutHasExpired) {
