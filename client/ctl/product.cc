@@ -125,18 +125,12 @@ v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& opti
   return request;
 }
 
-absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout) {
-  const absl::Status error = OutcomeOf(job);
-  return NamingJob(error, job.job_id(),
-                   absl::IsDeadlineExceeded(error) ? absl::StrCat(" did not end within --timeout ",
-                                                                  absl::FormatDuration(timeout))
-                                                   : "");
-}
+absl::Status NamedOutcomeOf(const v1::Job& job) { return NamingJob(OutcomeOf(job), job.job_id()); }
 
-absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what) {
+absl::Status NamingJob(const absl::Status& error, uint64_t job) {
   const std::regex name(absl::StrCat("\\bjob ", job, "\\b"));
   if (std::regex_search(std::string(error.message()), name)) return error;
-  return Annotate(error, absl::StrCat("job ", job, what));
+  return Annotate(error, absl::StrCat("job ", job));
 }
 
 ProductRun::ProductRun(Connection* connection, std::string session, std::string spec,
@@ -218,7 +212,7 @@ absl::StatusOr<v1::Job> ProductRun::Run(const PlanOptions& options, int repeat) 
     if (!absl::IsUnavailable(job.status())) connection_->CancelJob(IdOf(submitted)).IgnoreError();
     return job.status();
   }
-  AGMM_RETURN_IF_ERROR(OutcomeOf(*job, timeout_));
+  AGMM_RETURN_IF_ERROR(NamedOutcomeOf(*job));
   return job;
 }
 

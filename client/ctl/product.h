@@ -45,11 +45,10 @@ inline constexpr absl::Duration kDaemonGrace = absl::Seconds(15);
 v1::SubmitJobRequest RequestJob(const std::string& spec, const PlanOptions& options, int repeat,
                                 absl::Duration timeout, bool ignore_tuning);
 
-// Returns OK for a job that succeeded, else its error, which names the job and, if its deadline
-// passed, the flag that set it.
-absl::Status OutcomeOf(const v1::Job& job, absl::Duration timeout);
-// Returns `error` with "job 7`what`: " in front, unless it names the job already.
-absl::Status NamingJob(const absl::Status& error, uint64_t job, absl::string_view what = "");
+// Returns OK for a job that succeeded, else its error, which names the job.
+absl::Status NamedOutcomeOf(const v1::Job& job);
+// Returns `error` with "job 7: " in front, unless it names the job already.
+absl::Status NamingJob(const absl::Status& error, uint64_t job);
 
 // Checks that clients can send the inputs and fetch the result of `problem`, whose spec is `spec`.
 // Errors: INVALID_ARGUMENT for an operand with an open sum.

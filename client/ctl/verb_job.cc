@@ -216,7 +216,7 @@ absl::Status RunSubmit(const SubmitFlags& flags, const Options& options, Connect
   }
   const bool succeeded = job.state() == v1::Job::STATE_SUCCEEDED;
   PrintResult(options, ToJson(job), succeeded ? FigureLine(job) + "\n" : "");
-  return OutcomeOf(job, timeout);
+  return NamedOutcomeOf(job);
 }
 
 int64_t LastEvent(const v1::Job& job) {
@@ -247,7 +247,7 @@ absl::Status RunWatch(const WatchFlags& flags, const Options& options, Connectio
     std::cout << absl::StrFormat("job %d has no event %d: it ended with event %d, %s\n", flags.id,
                                  flags.from, LastEvent(*ended), EnumName(ended->state()));
   }
-  return OutcomeOf(*ended, timeout);
+  return NamedOutcomeOf(*ended);
 }
 
 constexpr int kMaxListed = 1'000'000;

@@ -331,21 +331,20 @@ void History::Await(Job* job, Deadline deadline, Waiter waiter) {
   }
   const uint64_t number = next_waiter_++;
   if (deadline != Deadline::Infinite()) {
-    waiter.timer = loop_->PostAfter(
-        std::max(absl::ZeroDuration(), deadline.Left(clock_->Nanos())),
-        [this, id = job->id, number] {
-          const auto it = jobs_.find(id);
-          if (it == jobs_.end()) return;
-          Job& job = *it->second;
-          const auto late = job.waiters.extract(number);
-          if (late.empty()) return;
-          // Has no reason, because DEADLINE stands for the job's own deadline.
-          late.mapped().wake(
-              absl::DeadlineExceededError(absl::StrFormat(
-                  "job %d is still %s; wait again, or cancel it", id,
-                  job.record.state() == v1::Job::STATE_RUNNING ? "running" : "queued")),
-              job);
-        });
+    const absl::Duration timeout = std::max(absl::ZeroDuration(), deadline.Left(clock_->Nanos()));
+    waiter.timer = loop_->PostAfter(timeout, [this, id = job->id, number, timeout] {
+      const auto it = jobs_.find(id);
+      if (it == jobs_.end()) return;
+      Job& job = *it->second;
+      const auto late = job.waiters.extract(number);
+      if (late.empty()) return;
+      // Has no reason, because DEADLINE stands for the job's own deadline.
+      late.mapped().wake(absl::DeadlineExceededError(absl::StrFormat(
+                             "job %d is still %s after a wait of %s; wait again, or cancel it", id,
+                             job.record.state() == v1::Job::STATE_RUNNING ? "running" : "queued",
+                             absl::FormatDuration(absl::Trunc(timeout, absl::Milliseconds(1))))),
+                         job);
+    });
   }
   job->waiters.emplace(number, std::move(waiter));
 }

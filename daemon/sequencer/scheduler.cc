@@ -38,6 +38,15 @@ v1::Job WithoutRanks(v1::Job* record) {
   return job;
 }
 
+// The error of a job whose own timeout has passed. `found`: "it was queued, and waited for ...".
+absl::Status LateError(const scheduler::Job& job, absl::string_view found) {
+  return WithReason(absl::DeadlineExceededError(absl::StrFormat(
+                        "job %d did not end within its timeout of %s: %s; if it needs longer, "
+                        "give it a longer timeout",
+                        job.id, absl::FormatDuration(job.spec.timeout), found)),
+                    kReasonDeadline);
+}
+
 auto ReplyWithRecord(Reply<v1::Job> reply) {
   return [reply = std::move(reply)](const absl::Status& status, const scheduler::Job& job) {
     status.ok() ? reply(job.record) : reply(status);
@@ -363,7 +372,7 @@ void Scheduler::OnLaunchOver(Job* job) {
   } else if (!job->end_as.ok()) {
     End(job, v1::Job::STATE_CANCELLED, job->end_as);
   } else {
-    End(job, v1::Job::STATE_FAILED, WithCause(job->first_error, job->reports));
+    End(job, v1::Job::STATE_FAILED, ErrorOf(*job, job->first_error));
   }
 }
 
@@ -405,12 +414,10 @@ void Scheduler::Cancel(Job* job, const absl::Status& reason) {
 
 void Scheduler::OnDeadline(Job* job) {
   if (job->ended) return;
-  const std::string timeout = absl::FormatDuration(job->spec.timeout);
   if (job->launch == 0) {
     return End(job, v1::Job::STATE_FAILED,
-               absl::DeadlineExceededError(absl::StrFormat(
-                   "job %d was queued for its whole timeout of %s; it waited for %s", job->id,
-                   timeout, queue_.WaitOf(*job).reason())));
+               LateError(*job, absl::StrCat("it was queued, and waited for ",
+                                            queue_.WaitOf(*job).reason())));
   }
   if (const absl::Duration left = job->deadline.Left(clock_->Nanos()) + kDeadlineGrace;
       left > absl::ZeroDuration()) {
@@ -419,35 +426,32 @@ void Scheduler::OnDeadline(Job* job) {
   }
   std::vector<std::string> names;
   for (int node : job->reporting) names.push_back(members_->node_name(node));
-  const absl::Status late =
-      WithReason(absl::DeadlineExceededError(absl::StrFormat(
-                     "job %d did not end within its timeout of %s; it was %s", job->id, timeout,
-                     job->behind == nullptr
-                         ? absl::StrCat("running on ", absl::StrJoin(names, ", "))
-                         : absl::StrFormat("launched ahead behind job %d, which had not ended",
-                                           job->behind->id))),
-                 kReasonDeadline);
-  launches_.Cancel(job, late);
+  const absl::Status late = LateError(
+      *job, job->behind == nullptr
+                ? absl::StrCat("it was running on ", absl::StrJoin(names, ", "))
+                : absl::StrFormat("it was launched ahead behind job %d, which had not ended",
+                                  job->behind->id));
+  launches_.Cancel(job, absl::DeadlineExceededError("stopped at the job's timeout"));
   if (launches_.BeforeOnPlan(*job) != nullptr) return Conclude(job, v1::Job::STATE_FAILED, late);
   ConcludeLate(job, late);
 }
 
 void Scheduler::ConcludeLate(Job* job, const absl::Status& late) {
-  progress_.Ask(
-      *job, /*step_times=*/true, ProgressQueries::Asker::kSequencer,
-      [this, id = job->id, late](const ProgressQueries::Answer& answer) {
-        const absl::StatusOr<Job*> found = history_.Find(id);
-        if (!found.ok() || (*found)->ended) return;
-        Job* const job = *found;
-        for (const auto& [rank, report] : answer.ranks) job->reports.emplace(rank, report);
-        if (!job->end_as.ok()) return Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
-        if (!job->first_error.ok())
-          return Conclude(job, v1::Job::STATE_FAILED, WithCause(job->first_error, job->reports));
-        const std::string cause = CauseOf(job->reports);
-        Conclude(
-            job, v1::Job::STATE_FAILED,
-            cause.empty() ? late : WithMessage(late, absl::StrCat(late.message(), ": ", cause)));
-      });
+  progress_.Ask(*job, /*step_times=*/true, ProgressQueries::Asker::kSequencer,
+                [this, id = job->id, late](const ProgressQueries::Answer& answer) {
+                  const absl::StatusOr<Job*> found = history_.Find(id);
+                  if (!found.ok() || (*found)->ended) return;
+                  Job* const job = *found;
+                  for (const auto& [rank, report] : answer.ranks)
+                    job->reports.emplace(rank, report);
+                  if (!job->end_as.ok())
+                    return Conclude(job, v1::Job::STATE_CANCELLED, job->end_as);
+                  if (!job->first_error.ok())
+                    return Conclude(job, v1::Job::STATE_FAILED, ErrorOf(*job, job->first_error));
+                  const std::string cause = CauseOf(job->reports);
+                  Conclude(job, v1::Job::STATE_FAILED,
+                           cause.empty() ? late : LateError(*job, cause));
+                });
 }
 
 std::string Scheduler::CauseOf(const RankReports& reports) const {
@@ -457,10 +461,10 @@ std::string Scheduler::CauseOf(const RankReports& reports) const {
   return CauseText(FollowWaits(ranks), [this](int node) { return members_->node_name(node); });
 }
 
-absl::Status Scheduler::WithCause(const absl::Status& error, const RankReports& reports) const {
-  if (!absl::IsDeadlineExceeded(error)) return error;
-  const std::string cause = CauseOf(reports);
-  return cause.empty() ? error : WithMessage(error, absl::StrCat(cause, "; ", error.message()));
+absl::Status Scheduler::ErrorOf(const Job& job, const absl::Status& reported) const {
+  if (!absl::IsDeadlineExceeded(reported)) return reported;
+  const std::string cause = CauseOf(job.reports);
+  return LateError(job, absl::StrCat(cause, cause.empty() ? "" : "; ", reported.message()));
 }
 
 void Scheduler::End(Job* job, v1::Job::State state, const absl::Status& error) {

@@ -117,8 +117,9 @@ class Scheduler : public WorldListener {
   void ConcludeLate(Job* job, const absl::Status& late);
   // Returns the step that holds up all others; empty if the job is merely long.
   std::string CauseOf(const RankReports& reports) const;
-  // Returns `error`, preceded by the cause if it is the error of a deadline.
-  absl::Status WithCause(const absl::Status& error, const RankReports& reports) const;
+  // Returns the error of a launched job. If its deadline has passed, the error names the job, its
+  // timeout and the cause before what the node reported.
+  absl::Status ErrorOf(const Job& job, const absl::Status& reported) const;
   // Ends a job that is not launched on any node.
   void End(Job* job, v1::Job::State state, const absl::Status& error);
   // Ends the job for its clients.

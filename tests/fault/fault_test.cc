@@ -147,7 +147,7 @@ TEST_F(Fault, AKilledClientsJobAndTensorsEnd) {
 TEST_F(Fault, ADeadlineEndsTheJobAndNotTheWorld) {
   const Ran ran = world_.Ctl(1, Arguments({"--repeat", "1000000", "--timeout", "5s"}));
   EXPECT_EQ(ran.exit_code, 6) << ran.err;
-  EXPECT_THAT(ran.err, HasSubstr("did not end within --timeout 5s: "));
+  EXPECT_THAT(ran.err, HasSubstr("did not end within its timeout of 5s: "));
   EXPECT_FALSE(OutputExists());
   ExpectNextJobExact(0);
 }

@@ -1,5 +1,6 @@
 #include "daemon/sequencer/scheduler.h"
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/reason.h"
@@ -147,12 +148,12 @@ TEST_F(SchedulerTest, AQueuedJobsDeadlineNamesItsWait) {
   for (const v1::Job& job : {waited_for_leases, waited_for_plan}) {
     EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
     EXPECT_EQ(job.error().code(), static_cast<int>(Code::kDeadlineExceeded));
-    EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
+    ExpectLate(job, "10s: it was queued, and waited for ");
   }
   EXPECT_THAT(waited_for_leases.error().message(),
-              HasSubstr("which a transfer or a mapping through node n0 writes"));
+              HasSubstr("which a transfer or a mapping through node n0 writes; if it needs"));
   EXPECT_THAT(waited_for_plan.error().message(),
-              HasSubstr("its plan, which n0, n1 had not prepared"));
+              HasSubstr("its plan, which n0, n1 had not prepared; if it needs"));
 }
 
 TEST_F(SchedulerTest, TheSequencerEndsARunningJobAtItsDeadline) {
@@ -172,7 +173,7 @@ TEST_F(SchedulerTest, TheSequencerEndsARunningJobAtItsDeadline) {
   Done(0, id, reason);
   Done(1, id, reason);
   EXPECT_EQ(State(id), v1::Job::STATE_FAILED);
-  EXPECT_EQ(Get(id)->error().code(), static_cast<int>(Code::kDeadlineExceeded));
+  ExpectLate(*Get(id), "10s: node n0: stopped at the job's timeout; if it needs");
 }
 
 TEST_F(SchedulerTest, ACancelOfAJobLaunchedAheadEndsItForItsClients) {
@@ -235,9 +236,7 @@ TEST_F(SchedulerTest, AJobLaunchedBehindAnotherOnItsPlanEndsAtItsDeadline) {
   Advance(absl::Seconds(11));
   const v1::Job job = *StartWait(second).Get();
   EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
-  EXPECT_EQ(ReasonOf(FromProto(job.error())), kReasonDeadline);
-  EXPECT_THAT(job.error().message(),
-              HasSubstr("launched ahead behind job " + std::to_string(first)));
+  ExpectLate(job, absl::StrCat("10s: it was launched ahead behind job ", first, ", which had not"));
   EXPECT_EQ(State(first), v1::Job::STATE_RUNNING);
   // No node is given up for a job that it cannot have reached.
   Advance(4 * Parts().drain_limit);
@@ -274,6 +273,9 @@ TEST_F(SchedulerTest, AWaitEndsAtItsOwnDeadline) {
   Advance(absl::Seconds(10));
   const auto waited = wait.Get();
   EXPECT_EQ(waited.status().code(), Code::kDeadlineExceeded);
+  EXPECT_EQ(
+      waited.status().message(),
+      absl::StrCat("job ", id, " is still queued after a wait of 10s; wait again, or cancel it"));
   EXPECT_EQ(State(id), v1::Job::STATE_QUEUED);
 }
 

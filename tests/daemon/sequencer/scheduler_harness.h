@@ -11,9 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
 #include "daemon/sequencer/scheduler.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/deadline.h"
+#include "kernels/base/reason.h"
 #include "proto/convert/rpc_status.h"
 #include "tests/daemon/fake_members.h"
 #include "tests/daemon/manual_clock.h"
@@ -255,6 +258,18 @@ class SchedulerTest : public ::testing::Test {
   void DoneEverywhere(uint64_t job) {
     Done(1, job);
     Done(0, job);
+  }
+  // Checks the error of a job whose own timeout has passed, which continues with `rest`.
+  static void ExpectLate(const v1::Job& job, const std::string& rest) {
+    EXPECT_EQ(job.state(), v1::Job::STATE_FAILED);
+    const absl::Status error = FromProto(job.error());
+    EXPECT_EQ(error.code(), absl::StatusCode::kDeadlineExceeded);
+    EXPECT_EQ(ReasonOf(error), kReasonDeadline);
+    EXPECT_THAT(
+        std::string(error.message()),
+        testing::AllOf(testing::StartsWith(absl::StrFormat(
+                           "job %d did not end within its timeout of %s", job.job_id(), rest)),
+                       testing::EndsWith("; if it needs longer, give it a longer timeout")));
   }
   // Runs a job to its end.
   void Warm(const v1::SubmitJobRequest& request) {

@@ -320,11 +320,10 @@ TEST_F(ProgressTest, AJobIsOverSoonAfterItsDeadlineAndNamesTheStepThatHeldItUp) 
   EXPECT_THAT(asked, ElementsAre(0));
   const v1::Job got = *ended.Get();
   EXPECT_EQ(got.state(), v1::Job::STATE_FAILED);
-  EXPECT_EQ(ReasonOf(FromProto(got.error())), kReasonDeadline);
-  EXPECT_THAT(got.error().message(),
-              HasSubstr("rank 0 lane 0 step 0 on node n0 (send rows 0:32 of A to rank 1): at work "
-                        "for 900 ms, 1 MiB to node n1"));
-  EXPECT_THAT(got.error().message(), HasSubstr("node n1: rank 1 waited"));
+  ExpectLate(got,
+             "10s: rank 0 lane 0 step 0 on node n0 (send rows 0:32 of A to rank 1): at work "
+             "for 900 ms, 1 MiB to node n1");
+  EXPECT_THAT(got.error().message(), HasSubstr("; node n1: rank 1 waited; if it needs longer"));
   EXPECT_THAT(got.ranks(), SizeIs(2));
   // Its memory is held until node 0 has drained.
   EXPECT_THAT(WorkspaceBytes(), ::testing::Gt(0));

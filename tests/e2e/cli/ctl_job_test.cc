@@ -291,8 +291,9 @@ TEST_F(CtlJob, ALongJobsDeadlineReportsItsProgress) {
   const Ran ran = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout",
                        "500ms", "--wait"});
   EXPECT_EQ(ran.exit_code, 6);
-  EXPECT_THAT(ran.err, MatchesRegex("agmmctl: job 1 did not end within --timeout 500ms: node "
-                                    "n[01]: [1-9][0-9]* of 1000000 epochs done: .*\n"));
+  EXPECT_THAT(ran.err, MatchesRegex("agmmctl: job 1 did not end within its timeout of 500ms: node "
+                                    "n[01]: [1-9][0-9]* of 1000000 epochs done: .*; if it needs "
+                                    "longer, give it a longer timeout\n"));
 }
 
 // Rank 3 never begins a step.
