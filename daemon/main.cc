@@ -86,15 +86,27 @@ void LogOfGrpc(gpr_log_func_args* args) {
   spdlog::debug("grpc: {} ({}:{})", args->message, args->file, args->line);
 }
 
+// The signals that stop the daemon. SIGHUP, which is sent when a terminal closes, and SIGINT stay
+// ignored if the process was started so: nohup ignores SIGHUP, and scripts ignore SIGINT in
+// programs that they start in the background. SIGTERM always stops it, as service managers expect.
+sigset_t StopSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  for (const int signal : {SIGINT, SIGHUP}) {
+    struct sigaction action = {};
+    // A blocked signal would be taken even if it is ignored.
+    if (sigaction(signal, nullptr, &action) == 0 && action.sa_handler != SIG_IGN)
+      sigaddset(&signals, signal);
+  }
+  return signals;
+}
+
 // Waits for a signal, or for the sequencer to refuse this daemon.
 class Stop {
  public:
   // Runs before any other thread starts, because all threads inherit the mask.
   Stop() {
-    sigemptyset(&signals_);
-    sigaddset(&signals_, SIGINT);
-    sigaddset(&signals_, SIGTERM);
-    sigaddset(&signals_, SIGHUP);  // sent when a terminal closes
     pthread_sigmask(SIG_BLOCK, &signals_, nullptr);
     thread_ = std::thread([this] { Watch(); });
   }
@@ -138,7 +150,7 @@ class Stop {
     changed_.notify_all();
   }
 
-  sigset_t signals_;
+  const sigset_t signals_ = StopSignals();
   std::mutex mutex_;  // guards what follows
   std::condition_variable changed_;
   bool started_ = false, over_ = false;
@@ -320,7 +332,6 @@ int Run(const Config& config, bool until_stdin_ends, Stop* stop) {
   mallopt(M_MXFAST, 0);
   std::signal(SIGPIPE, SIG_IGN);
   SurviveFileSizeLimit();
-  transport::ReturnSignals();
   if (const absl::Status enough = RaiseDescriptorLimit(config.nodes.size()); !enough.ok()) {
     spdlog::error("{}", std::string(enough.message()));
     return kFailed;
@@ -413,6 +424,8 @@ int Main(int argc, char** argv) {
     return app.exit(error) == 0 ? kOk : kUsage;
   }
   SetUpLog();
+  // Before `stop`, which needs to know whether SIGHUP was ignored.
+  transport::ReturnSignals();
   // Created before the configuration is read, because that may wait for the writer of a pipe. With
   // --check-config, a signal ends the process as usual.
   std::optional<Stop> stop;

@@ -343,6 +343,24 @@ TEST_F(FaultAlone, AHangUpStopsTheDaemonCleanly) {
   EXPECT_THAT(world_.daemon(0).err(), HasSubstr("received SIGHUP, stopping"));
 }
 
+// nohup ignores SIGHUP, and a script ignores SIGINT in the programs that it runs in the background.
+TEST(FaultOfSignals, ADaemonIgnoresThoseThatWereIgnoredAtItsStart) {
+  const std::vector<std::string> ignoring = {"/bin/sh", "-c",
+                                             "trap '' HUP INT TERM; exec \"$0\" \"$@\""};
+  World world({.hosts = {{ignoring, "127.0.0.1"}}});
+  ASSERT_NO_FATAL_FAILURE(world.StartAll());
+  Process& daemon = world.daemon(0);
+  for (const int signal : {SIGHUP, SIGINT}) {
+    EXPECT_TRUE(daemon.HasSignal("SigIgn", signal)) << signal;
+    EXPECT_FALSE(daemon.HasSignal("SigBlk", signal)) << "a blocked signal is taken: " << signal;
+    daemon.Signal(signal);
+    EXPECT_TRUE(world.Connect(0)->GetStatus().ok()) << daemon.err();
+  }
+  daemon.Signal(SIGTERM);
+  EXPECT_EQ(daemon.Wait(kPatience), 0);
+  EXPECT_THAT(daemon.err(), HasSubstr("received SIGTERM, stopping"));
+}
+
 TEST_F(FaultAlone, AFileSizeLimitIsReportedAndDoesNotEndTheDaemon) {
   world_.daemon(0).Signal(SIGXFSZ);
   const Deadline end = Deadline::After(kPatience);
