@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "kernels/base/status.h"
+#include "kernels/base/tensor_name.h"
 #include "kernels/base/units.h"
 
 namespace agmm {
@@ -42,6 +43,9 @@ absl::Status CheckNames(const LoadPlan& plan) {
   std::unordered_map<std::string, const FileTensor*> taken;
   for (const PlannedTensor& tensor : plan.tensors) {
     if (!tensor.taken) continue;
+    AGMM_RETURN_IF_ERROR(
+        Annotate(CheckTensorName("its name on the devices", tensor.name),
+                 absl::StrCat("tensor ", QuotedName(tensor.stored->name), " cannot be loaded")));
     const auto [other, is_new] = taken.emplace(tensor.name, tensor.stored);
     if (is_new) continue;
     return absl::InvalidArgumentError(absl::StrFormat(

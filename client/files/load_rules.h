@@ -54,7 +54,8 @@ LoadPlan PlanLoad(const TensorFile& file, const std::vector<FileRule>& rules,
 
 // Checks that the plan can be carried out. A `strict` one takes or skips every tensor by a rule,
 // and uses every rule. Errors: INVALID_ARGUMENT with the file and the first tensor or rule in
-// question: it cannot be loaded, two tensors would have one name, no tensor is taken.
+// question: it cannot be loaded, a tensor cannot have its name, two would have the same one, no
+// tensor is taken.
 absl::Status CheckPlan(const TensorFile& file, const std::vector<FileRule>& rules,
                        const LoadPlan& plan, bool strict);
 

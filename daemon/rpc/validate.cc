@@ -15,7 +15,7 @@
 #include "agmm/v1/tensor.pb.h"
 #include "agmm/v1/tuning.pb.h"
 #include "kernels/base/status.h"
-#include "kernels/base/utf8.h"
+#include "kernels/base/tensor_name.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 #include "proto/convert/blocks.h"
@@ -73,33 +73,6 @@ absl::Status CheckIdGiven(absl::string_view field, uint64_t id) {
   return id == 0 ? Wrong(field, "is 0; ids begin at 1") : absl::OkStatus();
 }
 
-// Refuses a leading '#', which marks an id on command lines, and ',', which separates names there.
-absl::Status CheckName(absl::string_view field, absl::string_view name) {
-  AGMM_RETURN_IF_ERROR(CheckGiven(field, name));
-  AGMM_RETURN_IF_ERROR(CheckLength(field, name, kMaxNameBytes));
-  if (name.front() == '#')
-    return Wrong(field, "begins with '#', which marks an id; begin it otherwise");
-  if (const size_t comma = name.find(','); comma != name.npos) {
-    return Wrong(field,
-                 "has ',' at byte %d, which separates names on command lines; use another "
-                 "character, such as '.' or '/'",
-                 comma);
-  }
-  if (name.front() == ' ' || name.back() == ' ')
-    return Wrong(field, "begins or ends with a space; leave it out");
-  for (size_t at = 0; at < name.size();) {
-    const size_t begin = at;
-    uint32_t code = 0;
-    if (!NextCodePoint(name, &at, &code)) {
-      return Wrong(field, "is not UTF-8 from byte %d on; encode it as UTF-8", begin);
-    }
-    if (IsControl(code)) {
-      return Wrong(field, "has the control character U+%04X at byte %d; leave it out", code, begin);
-    }
-  }
-  return absl::OkStatus();
-}
-
 absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t min, int64_t max,
                           absl::string_view next) {
   if (value >= min && value <= max) return absl::OkStatus();
@@ -111,7 +84,8 @@ absl::Status CheckRef(absl::string_view tensor, const v1::TensorRef& ref) {
   switch (ref.ref_case()) {
     case v1::TensorRef::kTensorId:
       return CheckIdGiven(absl::StrCat("the id of ", tensor), ref.tensor_id());
-    case v1::TensorRef::kName: return CheckName(absl::StrCat("the name of ", tensor), ref.name());
+    case v1::TensorRef::kName:
+      return CheckTensorName(absl::StrCat("the name of ", tensor), ref.name());
     case v1::TensorRef::REF_NOT_SET: break;
   }
   return Wrong(tensor, "is not given; give its name or its id");
@@ -215,7 +189,7 @@ absl::Status CheckTimeout(absl::string_view field, const google::protobuf::Durat
 template <>
 absl::Status Validate(const v1::CreateTensorRequest& request) {
   if (!request.name().empty())
-    AGMM_RETURN_IF_ERROR(CheckName("the name of the tensor", request.name()));
+    AGMM_RETURN_IF_ERROR(CheckTensorName("the name of the tensor", request.name()));
   AGMM_RETURN_IF_ERROR(CheckId("the id of the session", request.session_id()));
   AGMM_RETURN_IF_ERROR(CheckId("the id of the request", request.request_id()));
   return CheckSpec(request.spec());
@@ -466,7 +440,8 @@ absl::Status Validate(const v1::BeginLeaseRequest& request) {
   switch (request.target_case()) {
     case v1::BeginLeaseRequest::kTensorId:
       return CheckIdGiven("the id of the tensor", request.tensor_id());
-    case v1::BeginLeaseRequest::kName: return CheckName("the name of the tensor", request.name());
+    case v1::BeginLeaseRequest::kName:
+      return CheckTensorName("the name of the tensor", request.name());
     case v1::BeginLeaseRequest::kPut: return Validate(request.put());
     case v1::BeginLeaseRequest::TARGET_NOT_SET: break;
   }

@@ -9,7 +9,6 @@
 
 namespace agmm {
 
-inline constexpr size_t kMaxNameBytes = 256;
 // More than any world holds, and small enough that sums of a thousand sizes do not overflow.
 inline constexpr int64_t kMaxTensorBytes = int64_t{1} << 50;
 inline constexpr int64_t kMaxTimeoutSeconds = 24 * 60 * 60;

@@ -108,6 +108,25 @@ TEST_F(LoadRules, TwoTensorsCannotTakeOneName) {
                 "tensors \"l.0.up.weight\" and \"l.0.down.weight\" would both become \"w\"");
 }
 
+TEST_F(LoadRules, ATensorCannotTakeANameThatDaemonsRefuse) {
+  const std::string tensor = "tensor \"norm\" cannot be loaded: its name on the devices ";
+  const std::vector<std::pair<std::string, std::string>> names = {
+      {std::string(253, 'n') + "*", "has 257 bytes; at most 256 are taken"},
+      {"#*", "begins with '#'"},
+      {"a,*", "has ',' at byte 1"},
+      {"* ", "begins or ends with a space"},
+      {"a\n*", "has the control character U+000A at byte 1"},
+      {"*\xff", "is not UTF-8 from byte 4 on"}};
+  for (const auto& [name, what] : names) {
+    ExpectRefused({{.pattern = "norm", .name = name}, {.pattern = "*"}}, false,
+                  (tensor + what).c_str());
+  }
+  EXPECT_TRUE(Check({{.pattern = "norm", .name = std::string(252, 'n') + "*"}}).ok());
+  file_ = Make({{"", 1, 1, DType::kF32}});
+  ExpectRefused({{.pattern = "*"}}, false,
+                "tensor \"\" cannot be loaded: its name on the devices is empty");
+}
+
 TEST_F(LoadRules, ANameWithANullByteMatchesNoPattern) {
   file_ = Make({{std::string("a\0b", 3), 1, 1, DType::kF32}, {"c", 1, 1, DType::kF32}});
   const LoadPlan plan = PlanLoad(*file_, {{.pattern = "a"}, {.pattern = "*"}});

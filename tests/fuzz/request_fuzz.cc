@@ -6,6 +6,7 @@
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "daemon/rpc/validate.h"
+#include "kernels/base/tensor_name.h"
 #include "kernels/schedule/problem.h"
 #include "proto/convert/plan_inputs.h"
 #include "tests/fuzz/fuzz.h"
