@@ -561,10 +561,12 @@ class Client {
   // Loads tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory (40
   // MiB to transpose). A tensor of one dimension is a matrix of one row. The one of an .npy file is
   // called like the file, without ".npy". All tensors are checked before the first is put, as with
-  // Put. If one fails, the error names it and those loaded before, which stay. Errors:
-  // INVALID_ARGUMENT for a file that its format does not allow, for a tensor of the rules whose
-  // type is not F32, F16 or BF16 or that has more than two dimensions, and for rules that load
-  // nothing; DATA_LOSS if the file changes meanwhile; those of Put.
+  // Put. If one fails, the error names it and those loaded before, which stay. A pipe is read to
+  // the end of its tensors first, into a temporary file in $TMPDIR, unless its header is wrong; a
+  // stop request ends this, too. Errors: INVALID_ARGUMENT for a file that its format does not
+  // allow, for a tensor of the rules whose type is not F32, F16 or BF16 or that has more than two
+  // dimensions, and for rules that load nothing; DATA_LOSS if the file changes meanwhile; those of
+  // Put.
   Result<LoadedFile> Load(const std::string& path, const std::vector<LoadRule>& rules,
                           const LoadOptions& options = {});
   // Saves tensors, each in one version, under their names. The file appears when it is complete. An

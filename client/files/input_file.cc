@@ -1,6 +1,8 @@
 #include "client/files/input_file.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -26,16 +28,18 @@ bool SameTime(const timespec& one, const timespec& other) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path) {
+absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& path,
+                                                           std::stop_token stop) {
   const bool standard = path == "-";
-  const int fd =
-      standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0) : open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // Without O_NONBLOCK, the open of a named pipe waits for its writer.
+  const int fd = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
+                          : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const std::string name = standard ? "standard input" : path;
   if (fd < 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("cannot open %s: %s", name, std::strerror(errno)));
   }
-  std::unique_ptr<InputFile> file(new InputFile(name, fd));
+  std::unique_ptr<InputFile> file(new InputFile(name, fd, std::move(stop)));
   if (fstat(fd, &file->opened_) != 0) return SystemError("examine", name);
   const mode_t mode = file->opened_.st_mode;
   // Standard input that has been partly read is treated like a pipe.
@@ -56,6 +60,11 @@ absl::Status InputFile::KeepPipe() {
   const char* const given = std::getenv("TMPDIR");
   const std::string folder = given != nullptr && *given != '\0' ? given : "/tmp";
   pipe_ = std::exchange(fd_, -1);
+  if (stop_.stop_possible()) {
+    wake_ = eventfd(0, EFD_CLOEXEC);
+    if (wake_ < 0) return SystemError("make an eventfd for", name_);
+    on_stop_.emplace(stop_, Wake{wake_});
+  }
   fd_ = open(folder.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
   if (fd_ >= 0) return absl::OkStatus();
   std::string path = absl::StrCat(folder, "/agmm-XXXXXX");
@@ -69,8 +78,20 @@ absl::Status InputFile::KeepPipe() {
 }
 
 InputFile::~InputFile() {
-  for (const int fd : {fd_, pipe_})
+  on_stop_.reset();
+  for (const int fd : {fd_, pipe_, wake_})
     if (fd >= 0) close(fd);
+}
+
+void InputFile::Wake::operator()() const { eventfd_write(fd, 1); }
+
+absl::Status InputFile::AwaitPipe() {
+  pollfd ready[] = {{pipe_, POLLIN, 0}, {wake_, POLLIN, 0}};
+  while (poll(ready, std::size(ready), -1) < 0)
+    if (errno != EINTR) return SystemError("wait for", name_);
+  if (!stop_.stop_requested()) return absl::OkStatus();
+  return absl::CancelledError(
+      absl::StrCat("stopped at the caller's request while ", name_, " was read"));
 }
 
 absl::StatusOr<int64_t> InputFile::SizeUpTo(int64_t most) {
@@ -78,8 +99,9 @@ absl::StatusOr<int64_t> InputFile::SizeUpTo(int64_t most) {
   constexpr int64_t kPiece = 1 << 20;
   std::vector<char> piece(kPiece);
   while (bytes_ < most) {
+    AGMM_RETURN_IF_ERROR(AwaitPipe());
     const ssize_t got = read(pipe_, piece.data(), std::min(kPiece, most - bytes_));
-    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EINTR || errno == EAGAIN)) continue;
     if (got < 0) return SystemError("read", name_);
     if (got == 0) break;
     for (ssize_t kept = 0; kept < got;) {
@@ -91,6 +113,14 @@ absl::StatusOr<int64_t> InputFile::SizeUpTo(int64_t most) {
     }
   }
   return bytes_;
+}
+
+absl::StatusOr<std::string> InputFile::ReadHead(int64_t bytes) {
+  AGMM_ASSIGN_OR_RETURN(const int64_t size, SizeUpTo(bytes));
+  std::string head(std::min(size, bytes), '\0');
+  AGMM_ASSIGN_OR_RETURN(const int64_t got, Read(0, static_cast<int64_t>(head.size()), head.data()));
+  head.resize(got);
+  return head;
 }
 
 absl::StatusOr<int64_t> InputFile::Read(int64_t offset, int64_t bytes, char* out) const {

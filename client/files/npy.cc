@@ -44,7 +44,6 @@ int64_t CountNonFinite(DType dtype, const void* elements, int64_t count) {
 }
 
 constexpr absl::string_view kMagic("\x93NUMPY", 6);
-constexpr size_t kPrefixBytes = 12;  // the magic, the version and the widest length field
 // The largest dimension: the bytes of a matrix of f32 fit in 63 bits.
 constexpr uint64_t kMaxSize = uint64_t{1} << 31;
 constexpr size_t kMaxDimensions = 32;  // as in NumPy
@@ -148,13 +147,15 @@ absl::StatusOr<std::unique_ptr<MatrixReader>> Checked(std::unique_ptr<InputFile>
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<MatrixReader>> OpenNpy(const std::string& path) {
-  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(path));
-  AGMM_ASSIGN_OR_RETURN(const int64_t size, file->SizeUpTo(kMaxNpyHeaderBytes));
-  std::string text(std::min(size, kMaxNpyHeaderBytes), '\0');
-  AGMM_ASSIGN_OR_RETURN(const int64_t got,
-                        file->Read(0, static_cast<int64_t>(text.size()), text.data()));
-  const auto layout = ParseNpyHeader(absl::string_view(text).substr(0, got));
+absl::StatusOr<std::unique_ptr<MatrixReader>> OpenNpy(const std::string& path,
+                                                      std::stop_token stop) {
+  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> file, InputFile::Open(path, std::move(stop)));
+  AGMM_ASSIGN_OR_RETURN(const std::string prefix, file->ReadHead(kNpyPrefixBytes));
+  const absl::StatusOr<int64_t> header_bytes = NpyHeaderBytes(prefix);
+  if (!header_bytes.ok()) return Annotate(header_bytes.status(), file->name());
+  AGMM_ASSIGN_OR_RETURN(const std::string header,
+                        file->ReadHead(std::max(*header_bytes, kNpyPrefixBytes)));
+  const auto layout = ParseNpyHeader(header);
   if (!layout.ok()) return Annotate(layout.status(), file->name());
   return Checked(std::move(file), *layout);
 }
@@ -199,10 +200,10 @@ absl::Status NpyWriter::Commit() {
   return file_->Commit();
 }
 
-absl::StatusOr<MatrixLayout> ParseNpyHeader(absl::string_view file) {
+absl::StatusOr<int64_t> NpyHeaderBytes(absl::string_view file) {
   if (!absl::StartsWith(file, kMagic))
     return absl::InvalidArgumentError("not an .npy file: it does not begin with \\x93NUMPY");
-  if (file.size() < kPrefixBytes) {
+  if (file.size() < kNpyPrefixBytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("truncated: the file has %d bytes, less than any header", file.size()));
   }
@@ -214,17 +215,24 @@ absl::StatusOr<MatrixLayout> ParseNpyHeader(absl::string_view file) {
   const size_t length_bytes = major == 1 ? 2 : 4, offset = kMagic.size() + 2 + length_bytes;
   uint32_t bytes = 0;  // little endian, like this machine
   std::memcpy(&bytes, file.data() + offset - length_bytes, length_bytes);
-  if (constexpr uint32_t kMost = kMaxNpyHeaderBytes - kPrefixBytes; bytes > kMost) {
+  if (constexpr uint32_t kMost = kMaxNpyHeaderBytes - kNpyPrefixBytes; bytes > kMost) {
     return absl::InvalidArgumentError(
         absl::StrFormat("the header says it has %d bytes; at most %d are read", bytes, kMost));
   }
-  const absl::string_view dict = file.substr(offset, bytes);
+  return static_cast<int64_t>(offset + bytes);
+}
+
+absl::StatusOr<MatrixLayout> ParseNpyHeader(absl::string_view file) {
+  AGMM_ASSIGN_OR_RETURN(const int64_t header_bytes, NpyHeaderBytes(file));
+  // The length has 2 bytes in version 1, and 4 in the others.
+  const size_t begin = file[6] == 1 ? 10 : 12, bytes = header_bytes - begin;
+  const absl::string_view dict = file.substr(begin, bytes);
   if (dict.size() < bytes) {
     return absl::InvalidArgumentError(
         absl::StrFormat("truncated: the header needs %d bytes, %d were found", bytes, dict.size()));
   }
   AGMM_ASSIGN_OR_RETURN(MatrixLayout layout, ParseDict(dict));
-  layout.data_offset = static_cast<int64_t>(offset + bytes);
+  layout.data_offset = header_bytes;
   return layout;
 }
 

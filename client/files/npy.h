@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <stop_token>
 #include <string>
 #include <utility>
 
@@ -16,10 +17,11 @@
 
 namespace agmm {
 
-// Reads the header and checks the size of the file against it; "-" is standard input. Errors:
-// those of InputFile; INVALID_ARGUMENT, one line with the path, for a file that is not such a
-// matrix: truncated, big endian, another dtype, not two dimensions, empty.
-absl::StatusOr<std::unique_ptr<MatrixReader>> OpenNpy(const std::string& path);
+// Reads the header, and checks it and then the size of the file; "-" is standard input. `stop` as
+// in InputFile. Errors: those of InputFile; INVALID_ARGUMENT, one line with the path, for a file
+// that is not such a matrix: truncated, big endian, another dtype, not two dimensions, empty.
+absl::StatusOr<std::unique_ptr<MatrixReader>> OpenNpy(const std::string& path,
+                                                      std::stop_token stop = {});
 // Opens a file of elements only, without a header. Errors: those of OpenNpy.
 absl::StatusOr<std::unique_ptr<MatrixReader>> OpenRaw(const std::string& path, int64_t rows,
                                                       int64_t cols, DType dtype);
@@ -69,7 +71,14 @@ class NpyWriter {
 // matrices have 128 in all.
 inline constexpr int64_t kMaxNpyHeaderBytes = 12 + (64 << 10);
 
-// Parses the header of a file from its first kMaxNpyHeaderBytes, or all of a shorter one. Errors:
+// The first bytes of a file that show the size of its header.
+inline constexpr int64_t kNpyPrefixBytes = 12;
+// Returns the bytes before the data, from at least kNpyPrefixBytes of the file, or all of a shorter
+// one. Errors: INVALID_ARGUMENT.
+absl::StatusOr<int64_t> NpyHeaderBytes(absl::string_view file);
+
+// Parses the header of a file, of which at least kNpyPrefixBytes and NpyHeaderBytes are given, or
+// all. Errors:
 // INVALID_ARGUMENT saying why the matrix cannot be read, and how to convert it.
 absl::StatusOr<MatrixLayout> ParseNpyHeader(absl::string_view file);
 

@@ -239,16 +239,62 @@ absl::StatusOr<std::optional<int64_t>> BytesNeeded(const StoredTensor& tensor) {
   return bits / 8;
 }
 
-// Checks that the tensors, sorted by place, fill the data.
-absl::Status CheckPlaces(const std::vector<StoredTensor>& tensors, int64_t data_bytes) {
+// The dtype's name in files.
+absl::string_view StoredName(DType dtype) {
+  return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
+}
+
+}  // namespace
+
+std::string QuotedName(absl::string_view name) {
+  constexpr size_t kMost = 80;
+  std::string text = absl::StrReplaceAll(Printable(name.substr(0, kMost)), {{"\n", "\\x0a"}});
+  return absl::StrCat("\"", text, name.size() > kMost ? "..." : "", "\"");
+}
+
+absl::StatusOr<int64_t> SafetensorsJsonBytes(absl::string_view prefix,
+                                             std::optional<int64_t> file_bytes) {
+  if (static_cast<int64_t>(prefix.size()) < kSafetensorsPrefixBytes) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "not a safetensors file: it has %d bytes, less than any header", prefix.size()));
+  }
+  uint64_t bytes = 0;  // little endian, like this machine
+  std::memcpy(&bytes, prefix.data(), sizeof(bytes));
+  if (bytes > kMaxSafetensorsJsonBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("not a safetensors file: its header would have %d bytes; the format allows "
+                        "at most %d",
+                        bytes, kMaxSafetensorsJsonBytes));
+  }
+  const int64_t left = file_bytes.value_or(INT64_MAX) - kSafetensorsPrefixBytes;
+  if (static_cast<int64_t>(bytes) > left) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("truncated: the header needs %d bytes, %d were found", bytes, left));
+  }
+  return static_cast<int64_t>(bytes);
+}
+
+absl::StatusOr<std::vector<StoredTensor>> ParseSafetensorsJson(absl::string_view json,
+                                                               std::optional<int64_t> data_bytes) {
+  AGMM_ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, HeaderReader(json).Read());
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const StoredTensor& one, const StoredTensor& other) {
+                     return std::pair(one.begin, one.end) < std::pair(other.begin, other.end);
+                   });
+  AGMM_RETURN_IF_ERROR(CheckSafetensorsPlaces(tensors, data_bytes));
+  return tensors;
+}
+
+absl::Status CheckSafetensorsPlaces(const std::vector<StoredTensor>& tensors,
+                                    std::optional<int64_t> data_bytes) {
   int64_t at = 0;
   for (const StoredTensor& tensor : tensors) {
-    if (tensor.end < tensor.begin || tensor.end > data_bytes) {
+    if (tensor.end < tensor.begin || tensor.end > data_bytes.value_or(INT64_MAX)) {
       return RefusedTensor(
           tensor.name,
           absl::StrFormat("is at bytes [%d, %d) of the data, but the file has %d after "
                           "its header; it may be truncated",
-                          tensor.begin, tensor.end, data_bytes));
+                          tensor.begin, tensor.end, data_bytes.value_or(INT64_MAX)));
     }
     if (tensor.begin != at) {
       return RefusedTensor(
@@ -264,54 +310,9 @@ absl::Status CheckPlaces(const std::vector<StoredTensor>& tensors, int64_t data_
     }
     at = tensor.end;
   }
-  if (at == data_bytes) return absl::OkStatus();
+  if (at == data_bytes.value_or(at)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "the tensors take %d bytes, but the file has %d after its header", at, data_bytes));
-}
-
-// The dtype's name in files.
-absl::string_view StoredName(DType dtype) {
-  return dtype == DType::kF32 ? "F32" : dtype == DType::kF16 ? "F16" : "BF16";
-}
-
-}  // namespace
-
-std::string QuotedName(absl::string_view name) {
-  constexpr size_t kMost = 80;
-  std::string text = absl::StrReplaceAll(Printable(name.substr(0, kMost)), {{"\n", "\\x0a"}});
-  return absl::StrCat("\"", text, name.size() > kMost ? "..." : "", "\"");
-}
-
-absl::StatusOr<int64_t> SafetensorsJsonBytes(absl::string_view prefix, int64_t file_bytes) {
-  if (static_cast<int64_t>(prefix.size()) < kSafetensorsPrefixBytes) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "not a safetensors file: it has %d bytes, less than any header", prefix.size()));
-  }
-  uint64_t bytes = 0;  // little endian, like this machine
-  std::memcpy(&bytes, prefix.data(), sizeof(bytes));
-  if (bytes > kMaxSafetensorsJsonBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("not a safetensors file: its header would have %d bytes; the format allows "
-                        "at most %d",
-                        bytes, kMaxSafetensorsJsonBytes));
-  }
-  if (static_cast<int64_t>(bytes) > file_bytes - kSafetensorsPrefixBytes) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("truncated: the header needs %d bytes, %d were found", bytes,
-                        file_bytes - kSafetensorsPrefixBytes));
-  }
-  return static_cast<int64_t>(bytes);
-}
-
-absl::StatusOr<std::vector<StoredTensor>> ParseSafetensorsJson(absl::string_view json,
-                                                               int64_t data_bytes) {
-  AGMM_ASSIGN_OR_RETURN(std::vector<StoredTensor> tensors, HeaderReader(json).Read());
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const StoredTensor& one, const StoredTensor& other) {
-                     return std::pair(one.begin, one.end) < std::pair(other.begin, other.end);
-                   });
-  AGMM_RETURN_IF_ERROR(CheckPlaces(tensors, data_bytes));
-  return tensors;
+      "the tensors take %d bytes, but the file has %d after its header", at, *data_bytes));
 }
 
 std::optional<DType> LoadableDType(absl::string_view dtype) {

@@ -30,15 +30,22 @@ struct StoredTensor {
   int64_t begin = 0, end = 0;  // its bytes, counted from the end of the header
 };
 
-// Returns the bytes of JSON that the first bytes of a file of `file_bytes` announce. Errors:
-// INVALID_ARGUMENT if they cannot be a header's, or do not fit into the file.
-absl::StatusOr<int64_t> SafetensorsJsonBytes(absl::string_view prefix, int64_t file_bytes);
+// Returns the bytes of JSON that the first bytes of a file of `file_bytes`, or of a pipe, announce.
+// Errors: INVALID_ARGUMENT if they cannot be a header's, or do not fit into the file.
+absl::StatusOr<int64_t> SafetensorsJsonBytes(absl::string_view prefix,
+                                             std::optional<int64_t> file_bytes);
 
 // Returns the tensors in the order of their bytes, which fill the `data_bytes` behind the header
 // without gaps or overlaps, each as its dtype and shape need. Tensors of dtypes that this program
-// does not know are listed too. Errors: INVALID_ARGUMENT with the tensor, the value and the bound.
+// does not know are listed too. Without `data_bytes`, CheckSafetensorsPlaces must follow. Errors:
+// INVALID_ARGUMENT with the tensor, the value and the bound.
 absl::StatusOr<std::vector<StoredTensor>> ParseSafetensorsJson(absl::string_view json,
-                                                               int64_t data_bytes);
+                                                               std::optional<int64_t> data_bytes);
+
+// Checks that the tensors, in the order of their bytes, fill the `data_bytes`, if given, without
+// gaps or overlaps. Errors: those of ParseSafetensorsJson.
+absl::Status CheckSafetensorsPlaces(const std::vector<StoredTensor>& tensors,
+                                    std::optional<int64_t> data_bytes);
 
 // The dtype of elements that can be loaded: F32, F16 and BF16.
 std::optional<DType> LoadableDType(absl::string_view dtype);

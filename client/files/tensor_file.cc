@@ -43,26 +43,56 @@ absl::StatusOr<MatrixLayout> LayoutOf(const StoredTensor& tensor, int64_t data_o
   return layout;
 }
 
-// Reads exactly `bytes` at `offset`.
-absl::StatusOr<std::string> ReadText(const InputFile& file, int64_t offset, int64_t bytes) {
-  std::string text(bytes, '\0');
-  AGMM_ASSIGN_OR_RETURN(const int64_t got, file.Read(offset, bytes, text.data()));
-  if (got == bytes) return text;
-  return absl::DataLossError(
-      absl::StrFormat("%s has %d bytes where %d are expected; retry when no process is writing it",
-                      file.name(), got, bytes));
+// A safetensors file that has been opened.
+struct Opened {
+  std::vector<StoredTensor> tensors;
+  int64_t data_offset = 0;
+};
+
+// Reads the header. Of a pipe it then reads the data, whose size nothing else shows.
+absl::StatusOr<Opened> ReadSafetensors(InputFile* file) {
+  Opened opened;
+  std::optional<int64_t> size_bytes;
+  if (!file->is_pipe()) {
+    AGMM_ASSIGN_OR_RETURN(size_bytes, file->SizeUpTo(0));
+  }
+  AGMM_ASSIGN_OR_RETURN(const std::string prefix, file->ReadHead(kSafetensorsPrefixBytes));
+  AGMM_ASSIGN_OR_RETURN(const int64_t json_bytes, SafetensorsJsonBytes(prefix, size_bytes));
+  opened.data_offset = kSafetensorsPrefixBytes + json_bytes;
+  AGMM_ASSIGN_OR_RETURN(const std::string header, file->ReadHead(opened.data_offset));
+  const int64_t found = static_cast<int64_t>(header.size());
+  if (found < opened.data_offset) {
+    if (file->is_pipe()) return SafetensorsJsonBytes(prefix, found).status();
+    return absl::DataLossError(absl::StrFormat(
+        "%d bytes were found where %d are expected; retry when no process is writing it", found,
+        opened.data_offset));
+  }
+  if (size_bytes.has_value()) *size_bytes -= opened.data_offset;
+  const auto json = absl::string_view(header).substr(kSafetensorsPrefixBytes);
+  AGMM_ASSIGN_OR_RETURN(opened.tensors, ParseSafetensorsJson(json, size_bytes));
+  if (!file->is_pipe()) return opened;
+  const int64_t data_bytes = opened.tensors.empty() ? 0 : opened.tensors.back().end;
+  // One more byte shows that bytes are left over.
+  AGMM_ASSIGN_OR_RETURN(const int64_t read,
+                        file->SizeUpTo(data_bytes < INT64_MAX - opened.data_offset - 1
+                                           ? opened.data_offset + data_bytes + 1
+                                           : INT64_MAX));
+  AGMM_RETURN_IF_ERROR(CheckSafetensorsPlaces(opened.tensors, read - opened.data_offset));
+  return opened;
 }
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Open(const std::string& path) {
-  if (absl::EndsWith(path, kSafetensors)) return OpenSafetensors(path);
-  if (absl::EndsWith(path, kNpy)) return OpenNpyFile(path);
+absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::Open(const std::string& path,
+                                                             std::stop_token stop) {
+  if (absl::EndsWith(path, kSafetensors)) return OpenSafetensors(path, std::move(stop));
+  if (absl::EndsWith(path, kNpy)) return OpenNpyFile(path, std::move(stop));
   return OtherEnding(path);
 }
 
-absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::OpenNpyFile(const std::string& path) {
-  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixReader> matrix, OpenNpy(path));
+absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::OpenNpyFile(const std::string& path,
+                                                                    std::stop_token stop) {
+  AGMM_ASSIGN_OR_RETURN(const std::unique_ptr<MatrixReader> matrix, OpenNpy(path, std::move(stop)));
   const MatrixLayout& layout = matrix->layout();
   std::unique_ptr<TensorFile> file(new TensorFile(path, matrix->file()));
   file->tensors_.push_back({.name = std::filesystem::path(path).stem().string(),
@@ -73,24 +103,18 @@ absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::OpenNpyFile(const std::s
   return file;
 }
 
-absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::OpenSafetensors(const std::string& path) {
-  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> opened, InputFile::Open(path));
-  const std::string name = opened->name();
-  // A pipe is read to its end, which shows its size.
-  AGMM_ASSIGN_OR_RETURN(const int64_t size, opened->SizeUpTo(INT64_MAX));
-  AGMM_ASSIGN_OR_RETURN(const std::string prefix,
-                        ReadText(*opened, 0, std::min(size, kSafetensorsPrefixBytes)));
-  const absl::StatusOr<int64_t> json_bytes = SafetensorsJsonBytes(prefix, size);
-  if (!json_bytes.ok()) return Annotate(json_bytes.status(), name);
-  AGMM_ASSIGN_OR_RETURN(const std::string json,
-                        ReadText(*opened, kSafetensorsPrefixBytes, *json_bytes));
-  const int64_t data_offset = kSafetensorsPrefixBytes + *json_bytes;
-  auto stored = ParseSafetensorsJson(json, size - data_offset);
-  if (!stored.ok()) return Annotate(stored.status(), name);
-  std::unique_ptr<TensorFile> file(new TensorFile(name, std::move(opened)));
-  file->tensors_.reserve(stored->size());
-  for (StoredTensor& tensor : *stored) {
-    absl::StatusOr<MatrixLayout> layout = LayoutOf(tensor, data_offset);
+absl::StatusOr<std::unique_ptr<TensorFile>> TensorFile::OpenSafetensors(const std::string& path,
+                                                                        std::stop_token stop) {
+  AGMM_ASSIGN_OR_RETURN(std::unique_ptr<InputFile> input, InputFile::Open(path, std::move(stop)));
+  const std::string name = input->name();
+  absl::StatusOr<Opened> opened = ReadSafetensors(input.get());
+  if (absl::IsInvalidArgument(opened.status()) || absl::IsDataLoss(opened.status()))
+    return Annotate(opened.status(), name);
+  if (!opened.ok()) return opened.status();  // those of InputFile name the file
+  std::unique_ptr<TensorFile> file(new TensorFile(name, std::move(input)));
+  file->tensors_.reserve(opened->tensors.size());
+  for (StoredTensor& tensor : opened->tensors) {
+    absl::StatusOr<MatrixLayout> layout = LayoutOf(tensor, opened->data_offset);
     file->tensors_.push_back({std::move(tensor.name), std::move(tensor.dtype),
                               std::move(tensor.shape), tensor.end - tensor.begin,
                               std::move(layout)});

@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +35,14 @@ struct FileTensor {
 // Thread-compatible.
 class TensorFile {
  public:
-  // Reads the header and checks it against the size of the file. Errors: INVALID_ARGUMENT, one line
-  // with the path, for another ending and for a file that its format does not allow.
-  static absl::StatusOr<std::unique_ptr<TensorFile>> Open(const std::string& path);
+  // Reads the header, checks it, and then checks the size of the file. `stop` as in InputFile.
+  // Errors: INVALID_ARGUMENT, one line with the path, for another ending and for a file that its
+  // format does not allow; those of InputFile.
+  static absl::StatusOr<std::unique_ptr<TensorFile>> Open(const std::string& path,
+                                                          std::stop_token stop = {});
   // Like Open, for a safetensors file of any name.
-  static absl::StatusOr<std::unique_ptr<TensorFile>> OpenSafetensors(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<TensorFile>> OpenSafetensors(const std::string& path,
+                                                                     std::stop_token stop = {});
 
   // Its name in errors.
   const std::string& name() const { return name_; }
@@ -50,7 +54,8 @@ class TensorFile {
  private:
   TensorFile(std::string name, std::shared_ptr<const InputFile> file)
       : name_(std::move(name)), file_(std::move(file)) {}
-  static absl::StatusOr<std::unique_ptr<TensorFile>> OpenNpyFile(const std::string& path);
+  static absl::StatusOr<std::unique_ptr<TensorFile>> OpenNpyFile(const std::string& path,
+                                                                 std::stop_token stop);
 
   const std::string name_;
   const std::shared_ptr<const InputFile> file_;

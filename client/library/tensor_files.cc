@@ -144,7 +144,7 @@ Result<TensorInfo> SaveOne(Client* client, const std::string& handle, TensorFile
 
 Result<LoadedFile> Client::Load(const std::string& path, const std::vector<LoadRule>& rules,
                                 const LoadOptions& options) {
-  const auto file = TensorFile::Open(path);
+  const auto file = TensorFile::Open(path, options.transfer.stop);
   if (!file.ok()) return ToPublic(file.status());
   const std::vector<FileRule> file_rules = FileRulesOf(rules);
   const LoadPlan plan = PlanLoad(**file, file_rules);

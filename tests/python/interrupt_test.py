@@ -138,6 +138,17 @@ def test_an_interrupt_ends_a_call_that_waits_for_a_job(busy, daemon, call):
     end_of(start(daemon, CALLS[call], busy.id))
 
 
+@pytest.mark.parametrize("has_writer", [False, True])
+def test_an_interrupt_ends_the_load_of_a_silent_pipe(client, daemon, tmp_path, has_writer):
+    path = tmp_path / "silent.safetensors"
+    os.mkfifo(path)
+    process = start(daemon, f"""
+        interrupt_in("_load")
+        writer = os.open({str(path)!r}, os.O_RDWR) if {has_writer} else None
+        client.load({str(path)!r}, {{"*": "[M, N]"}})""")
+    end_of(process)
+
+
 def test_an_interrupt_ends_a_put_midway(client, daemon):
     process = start(daemon, """
         interrupted = threading.Event()

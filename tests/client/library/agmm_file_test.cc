@@ -1,8 +1,12 @@
 // Files of tensors through the public library.
+#include <sys/stat.h>
+
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <future>
 #include <memory>
+#include <stop_token>
 #include <tuple>
 #include <utility>
 
@@ -119,6 +123,22 @@ TEST_F(LibraryFile, ALoadThatCannotBeFinishedLoadsNothing) {
   EXPECT_EQ(client_->List()->size(), 3u);
   EXPECT_EQ(client_->Load(Path("none.npy"), {{.pattern = "*"}}).status().code(),
             StatusCode::kInvalidArgument);
+}
+
+TEST_F(LibraryFile, AStopEndsTheWaitForAPipe) {
+  ASSERT_EQ(mkfifo(Path("silent.safetensors").c_str(), 0600), 0);
+  std::stop_source stop;
+  LoadOptions options;
+  options.transfer.stop = stop.get_token();
+  auto load = std::async(std::launch::async, [&] {
+    return client_->Load(Path("silent.safetensors"), {{.pattern = "*"}}, options).status();
+  });
+  stop.request_stop();
+  const bool ended = load.wait_for(kPatienceMs) == std::future_status::ready;
+  EXPECT_TRUE(ended);
+  if (!ended) std::ofstream(Path("silent.safetensors"));
+  EXPECT_EQ(load.get().code(), StatusCode::kCancelled);
+  EXPECT_TRUE(client_->List()->empty());
 }
 
 TEST_F(LibraryFile, AnErrorNamesItsTensorAndThoseLoadedBefore) {
