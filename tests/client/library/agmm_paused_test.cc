@@ -98,6 +98,60 @@ TEST_F(LibraryPaused, AnotherCallBehindAPutEndsAtItsDeadline) {
   EXPECT_TRUE(client_->List().ok());
 }
 
+TEST_F(LibraryPaused, GetsWatchesAndRunsBehindAPutEndAtTheirDeadlines) {
+  Continue();
+  const JobHandle job = Submit(*client_, LongRequest());
+  world_.daemon(0).Stop();
+  std::stop_source stop;
+  Transfer put = Blocked({.stop = stop.get_token()});
+  constexpr Milliseconds kTimeout{1000};
+  EXPECT_EQ(EndOf([&] {
+              float a[kM * kK];
+              return client_->Get("A", a, sizeof(a), {.timeout = kTimeout}).status();
+            }).code(),
+            StatusCode::kDeadlineExceeded);
+  const Status waited = EndOf([&] { return job.Wait(kTimeout).status(); });
+  EXPECT_EQ(waited.code(), StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(waited.message(), ::testing::HasSubstr("had not ended after a wait of 1s"));
+  std::promise<Status> watched;
+  job.Watch([](const JobEvent&) { return true; },
+            [&](const Outcome& end) { watched.set_value(end.status()); }, 0, kTimeout);
+  EXPECT_EQ(EndOf([&] { return watched.get_future().get(); }).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(EndOf([&] { return client_->Run(Request(), kTimeout).status(); }).code(),
+            StatusCode::kDeadlineExceeded);
+  EXPECT_EQ(put.wait_for(Milliseconds(0)), std::future_status::timeout) << "it did not block";
+  stop.request_stop();
+  EXPECT_EQ(End(put).code(), StatusCode::kCancelled);
+  Continue();
+  EXPECT_TRUE(job.Cancel().ok());
+  EXPECT_EQ(job.Wait(kPatienceMs).status().code(), StatusCode::kCancelled);
+}
+
+TEST_F(LibraryPaused, AStopRequestEndsAGetBehindAPut) {
+  Transfer put = Blocked({});
+  std::stop_source stop;
+  float a[kM * kK];
+  Transfer get = client_->GetAsync("A", a, sizeof(a), {.stop = stop.get_token()});
+  EXPECT_EQ(get.wait_for(kWhile), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(End(get).ToString(), "CANCELLED: stopped at the caller's request");
+}
+
+TEST_F(LibraryPaused, ACloseEndsAWatchBehindAPut) {
+  Continue();
+  const JobHandle job = Submit(*client_, LongRequest());
+  world_.daemon(0).Stop();
+  Transfer put = Blocked({});
+  std::future<Outcome> wait = job.Done();
+  EXPECT_EQ(wait.wait_for(kWhile), std::future_status::timeout);
+  EXPECT_TRUE(EndOf([&] {
+                client_->Close();
+                return Status();
+              }).ok());
+  EXPECT_EQ(wait.get().status().code(), StatusCode::kCancelled);
+}
+
 TEST_F(LibraryPaused, CancellationsOfManyRunsShareAThread) {
   constexpr int kRuns = 64;
   Continue();
