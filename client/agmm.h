@@ -589,10 +589,12 @@ class Client {
   Status Delete(const std::string& name, Milliseconds timeout = {});
 
   // Submits exactly one job, even if the connection breaks. If node 0's daemon restarts meanwhile,
-  // the job is submitted to the new daemon, provided that it has the tensors. Errors:
-  // INVALID_ARGUMENT; FAILED_PRECONDITION if the tensors do not fit the spec; UNIMPLEMENTED;
-  // UNAVAILABLE with the names of missing nodes.
-  Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {});
+  // the job is submitted to the new daemon, provided that it has the tensors. A stop request ends
+  // the call with CANCELLED, and cancels the job as soon as the daemon answers, whether it has been
+  // submitted or not. Errors: INVALID_ARGUMENT; FAILED_PRECONDITION if the tensors do not fit the
+  // spec; UNIMPLEMENTED; UNAVAILABLE with the names of missing nodes.
+  Result<JobHandle> Submit(const JobRequest& request, Milliseconds timeout = {},
+                           std::stop_token stop = {});
   // Submits and waits in one call; `timeout` is that of a Wait. Made for many small jobs, because
   // runs that start at about the same time share messages. Runs are admitted in order, when the
   // queue has room for jobs of this owner. Wait for the end of a run before other calls use its

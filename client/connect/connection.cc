@@ -251,10 +251,11 @@ absl::Status Connection::AbortUpload(const std::string& upload_id, absl::Duratio
 }
 
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request,
-                                              absl::Duration timeout,
-                                              const std::string& sequencer) {
+                                              absl::Duration timeout, const std::string& sequencer,
+                                              std::stop_token stop) {
   AGMM_RETURN_IF_ERROR(CheckReadable(request));
-  return SubmitJob(request, {.deadline = Deadline::After(timeout)}, sequencer);
+  return SubmitJob(request, {.deadline = Deadline::After(timeout), .stop = std::move(stop)},
+                   sequencer);
 }
 
 absl::StatusOr<v1::Job> Connection::SubmitJob(const v1::SubmitJobRequest& request, Options options,

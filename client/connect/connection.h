@@ -77,9 +77,10 @@ class Connection : public Caller {
   // Repeated if the request has a request id, which makes it one job of one sequencer. If that
   // sequencer and the job are lost, the job is submitted to the next sequencer, but only if all
   // tensors are given by name. Otherwise `sequencer` is the one that assigned the tensors' ids.
+  // After a request to `stop`, which ends the call with CANCELLED, the job may exist.
   absl::StatusOr<v1::Job> SubmitJob(const v1::SubmitJobRequest& request,
                                     absl::Duration timeout = kPlacingCall,
-                                    const std::string& sequencer = "");
+                                    const std::string& sequencer = "", std::stop_token stop = {});
   // Returns the job in its current state. Errors: NOT_FOUND.
   absl::StatusOr<v1::Job> GetJob(const Id& job, absl::Duration timeout = kShortCall);
   // Like GetJob, with the fields that GetJobRequest.progress adds and, if `step_times`, the fields

@@ -201,12 +201,11 @@ Status Client::Delete(const std::string& name, Milliseconds timeout) {
   });
 }
 
-Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout) {
-  return state_->Call([&](Connection* connection) -> absl::StatusOr<JobHandle> {
-    const absl::Duration limit = state_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const JobCall call, state_->RequestFor(given, limit));
+Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout,
+                                 std::stop_token stop) {
+  return state_->Call([&](Connection*) -> absl::StatusOr<JobHandle> {
     AGMM_ASSIGN_OR_RETURN(const v1::Job job,
-                          connection->SubmitJob(call.request, limit, call.sequencer));
+                          state_->Submit(given, state_->CallTimeout(timeout), stop));
     return state_->HandleOf(IdOf(job), JobTimeout(given));
   });
 }

@@ -173,12 +173,13 @@ absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::strin
   return request;
 }
 
-absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::Duration timeout) {
+absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::Duration timeout,
+                                                const std::stop_token& stop) {
   JobCall call;
   v1::SubmitJobRequest& request = call.request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
-  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, {}));
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, stop));
   if (!given.tensors.empty() && !(given.a + given.b + given.c).empty()) {
     return absl::InvalidArgumentError(
         "the job names tensors both by operand (tensors) and in a, b and c; give one of the "
@@ -208,6 +209,18 @@ absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::D
   request.set_ignore_tuning(given.ignore_tuning);
   request.set_session_id(session_);
   return call;
+}
+
+absl::StatusOr<v1::Job> ClientState::Submit(const JobRequest& given, absl::Duration timeout,
+                                            const std::stop_token& stop) {
+  AGMM_ASSIGN_OR_RETURN(JobCall call, RequestFor(given, timeout, stop));
+  absl::StatusOr<v1::Job> job = connection_->SubmitJob(call.request, timeout, call.sequencer, stop);
+  // A call that was stopped may have reached the daemon, or may still reach it.
+  if (stop.stop_requested() && (job.ok() || absl::IsCancelled(job.status()))) {
+    CancelRun(std::move(call));
+    return StoppedError();
+  }
+  return job;
 }
 
 void ClientState::Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,

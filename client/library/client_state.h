@@ -75,7 +75,11 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
                                                      const TensorSpec& spec, absl::Duration timeout,
                                                      const std::stop_token& stop = {});
   // Errors: ABORTED, PEER_LOST for handles of two sequencers.
-  absl::StatusOr<JobCall> RequestFor(const JobRequest& given, absl::Duration timeout);
+  absl::StatusOr<JobCall> RequestFor(const JobRequest& given, absl::Duration timeout,
+                                     const std::stop_token& stop = {});
+  // A stop request ends the call with CANCELLED, and cancels the job in the background.
+  absl::StatusOr<v1::Job> Submit(const JobRequest& given, absl::Duration timeout,
+                                 const std::stop_token& stop);
   // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
   // Calls `on_end`, which holds a Use, once and on any thread. A stop request cancels the job.
@@ -90,7 +94,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
                                   absl::Duration timeout, const std::stop_token& stop);
   // Returns the runs whose handles, if any, are of this sequencer.
   Runs* RunsOf(const std::string& sequencer);
-  // Has CancelRuns cancel the job of a run, which has not ended. Thread-safe.
+  // Has CancelRuns cancel the job of a call, which has not ended. Thread-safe.
   void CancelRun(JobCall call);
   // Cancels jobs until none is left. On one thread, or on the loop if no thread could be started.
   void CancelRuns();
@@ -110,7 +114,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::condition_variable unused_;
   bool closed_ = false, close_ended_ = false;
   int uses_ = 0;
-  std::deque<JobCall> cancels_;  // of runs, for CancelRuns
+  std::deque<JobCall> cancels_;  // of runs and submits, for CancelRuns
   bool cancelling_ = false;      // CancelRuns is running, or will
   // By the sequencer of the handles that their jobs have; empty: names alone.
   std::map<std::string, Runs> runs_;

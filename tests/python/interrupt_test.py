@@ -250,6 +250,31 @@ def test_an_interrupt_of_a_submit_leaves_no_job():
         wait_until(lambda: all(job.state is agmm.JobState.CANCELLED for job in other.jobs()))
 
 
+def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs():
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local as other:
+        other.fill("A", (50, 30), "[M_x, K]")
+        other.fill("B", (30, 40), "[K, N_x]")
+        process = start(local, """
+            client.world()
+            print("connected", flush=True)
+            sys.stdin.readline()
+            interrupt_in("submit")
+            try:
+                client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)
+            except KeyboardInterrupt:
+                print("interrupted", flush=True)
+            sys.stdin.readline()""")
+        assert process.stdout.readline() == "connected\n"
+        with stopped(local):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert process.stdout.readline() == "interrupted\n"
+        # The client is still open, and cancels the job once the daemon answers.
+        wait_until(lambda: [job.state for job in other.jobs()] == [agmm.JobState.CANCELLED])
+        outputs_of(process)
+
+
 @pytest.mark.parametrize("call", [
     """interrupt_in("_with_room"); client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")""",
     """interrupt_in("_get"); client.get(tensor)""",

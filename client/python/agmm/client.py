@@ -320,7 +320,9 @@ class Client:
             another one that the spec gives it: "C[M, N_x]:f32".
         a, b, c: tensors; a new name for C makes a new tensor.
         options: see agmm.JobOptions.
-        Errors: InvalidArgument; FailedPrecondition if the tensors do not fit the spec; Unimplemented; Unavailable.
+        Errors: InvalidArgument; FailedPrecondition if the tensors do not fit the spec; Unimplemented; Unavailable. Ctrl-C
+        ends the call, and cancels the job if it was submitted. If the daemon does not answer, it is cancelled once the
+        daemon does, while this client is open; close() waits 5 s for that.
         """
         request = job_request(spec, a, b, c, options)
         try:

@@ -81,12 +81,20 @@ void Delete(const Connected& self, std::string name, int64_t timeout_ms) {
 }
 
 JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
-  const std::shared_ptr<Client> client = self.client();
-  // The caller gets its job even if a signal comes meanwhile.
-  const JobHandle job = ValueOf([&] {
-    const ReleasedGil released;
-    return client->Submit(request, Milliseconds(timeout_ms));
-  }());
+  std::stop_source stop;
+  const auto submit = [client = self.client(), request, timeout_ms, token = stop.get_token()] {
+    return client->Submit(request, Milliseconds(timeout_ms), token);
+  };
+  // The library cancels the job of a call that was stopped, but not of one that has ended.
+  const JobHandle job = ValueOf(CallAndWait(submit, [&stop](auto& submitted) {
+    {
+      const ReleasedGil released;
+      stop.request_stop();
+    }
+    AwaitReady(submitted, kLongestCancel);
+    if (submitted.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
+    if (const Result<JobHandle> ended = submitted.get(); ended.ok()) CancelInterrupted(*ended);
+  }));
   try {
     RaiseInterrupt();
   } catch (nb::python_error&) {

@@ -152,6 +152,22 @@ TEST_F(LibraryPaused, ACloseEndsAWatchBehindAPut) {
   EXPECT_EQ(wait.get().status().code(), StatusCode::kCancelled);
 }
 
+TEST_F(LibraryPaused, AStopRequestEndsASubmitAndCancelsItsJob) {
+  std::stop_source stop;
+  std::future<Status> submit = std::async(std::launch::async, [&] {
+    return client_->Submit(LongRequest(), /*timeout=*/{}, stop.get_token()).status();
+  });
+  EXPECT_EQ(submit.wait_for(kWhile), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(EndOf([&] { return submit.get(); }).ToString(),
+            "CANCELLED: stopped at the caller's request");
+  Continue();
+  EXPECT_TRUE(Eventually([&] {
+    const auto jobs = client_->Jobs();
+    return jobs.ok() && jobs->size() == 1 && jobs->front().state == JobState::kCancelled;
+  }));
+}
+
 TEST_F(LibraryPaused, CancellationsOfManyRunsShareAThread) {
   constexpr int kRuns = 64;
   Continue();
