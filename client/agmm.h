@@ -543,9 +543,12 @@ class Client {
     return values;
   }
 
-  // Like Put and Get, each on a thread of the library, which is also the thread of the callbacks.
-  // The data must live, and must not be touched, until the future is ready. It is ready at the
-  // latest when the client has been destroyed, with CANCELLED if the transfer was in progress. A
+  // Like Put and Get, on threads of the library, which are also those of the callbacks. Up to 8
+  // transfers run at once, and others begin in the order of the calls. While all that have begun
+  // wait, for a job, a mapping or in a callback, another one begins every 500 ms: it may be the one
+  // that they wait for. A stop request removes a transfer that has not begun, at once. The data
+  // must live, and must not be touched, until the future is ready. It is ready at the latest when
+  // the client has been closed, with CANCELLED if the transfer had not begun or was in progress. A
   // call takes its place in the order of admission at any time before its future is ready, so wait
   // for a put before a job that reads its tensor. Errors, in the future: RESOURCE_EXHAUSTED if no
   // thread can be started.

@@ -359,31 +359,34 @@ Result<TensorInfo> Client::GetElements(
 std::future<Result<TensorInfo>> Client::PutAsync(std::string name, TensorSpec spec,
                                                  const void* data, int64_t size_bytes,
                                                  TransferOptions options) {
-  return state_->Start(kPutThread, [=, this, name = std::move(name), spec = std::move(spec),
-                                    options = std::move(options)] {
-    return Put(name, spec, data, size_bytes, options);
-  });
+  return state_->Start(
+      kPutThread, std::move(options),
+      [=, this, name = std::move(name), spec = std::move(spec)](const TransferOptions& options) {
+        return Put(name, spec, data, size_bytes, options);
+      });
 }
 
 std::future<Result<TensorInfo>> Client::PutAsync(std::string name, TensorSpec spec, Reader reader,
                                                  TransferOptions options) {
   return state_->Start(
-      kPutThread, [this, name = std::move(name), spec = std::move(spec), reader = std::move(reader),
-                   options = std::move(options)] { return Put(name, spec, reader, options); });
+      kPutThread, std::move(options),
+      [this, name = std::move(name), spec = std::move(spec), reader = std::move(reader)](
+          const TransferOptions& options) { return Put(name, spec, reader, options); });
 }
 
 std::future<Result<TensorInfo>> Client::GetAsync(std::string name, void* data, int64_t size_bytes,
                                                  TransferOptions options) {
-  return state_->Start(kGetThread, [=, this, name = std::move(name), options = std::move(options)] {
-    return Get(name, data, size_bytes, options);
-  });
+  return state_->Start(kGetThread, std::move(options),
+                       [=, this, name = std::move(name)](const TransferOptions& options) {
+                         return Get(name, data, size_bytes, options);
+                       });
 }
 
 std::future<Result<TensorInfo>> Client::GetAsync(std::string name, Writer writer,
                                                  TransferOptions options) {
-  return state_->Start(kGetThread,
-                       [this, name = std::move(name), writer = std::move(writer),
-                        options = std::move(options)] { return Get(name, writer, options); });
+  return state_->Start(kGetThread, std::move(options),
+                       [this, name = std::move(name), writer = std::move(writer)](
+                           const TransferOptions& options) { return Get(name, writer, options); });
 }
 
 std::string Status::ToString() const {

@@ -104,6 +104,7 @@ void ClientState::Close() {
                     "thread"));
   }
   connection_->Interrupt();
+  transfers_.Close();
   loop_->RunTimersNow();
   {
     std::unique_lock lock(mutex_);
@@ -270,19 +271,28 @@ void ClientState::CancelRuns() {
   }
 }
 
-std::future<Result<TensorInfo>> ClientState::Start(absl::string_view purpose,
-                                                   std::function<Result<TensorInfo>()> call) {
+std::future<Result<TensorInfo>> ClientState::Start(
+    absl::string_view purpose, TransferOptions options,
+    std::function<Result<TensorInfo>(const TransferOptions&)> move) {
   auto promise = std::make_shared<std::promise<Result<TensorInfo>>>();
   std::future<Result<TensorInfo>> future = promise->get_future();
-  Use use = Begin();
+  const Use use = Begin();
   if (use == nullptr) {
     promise->set_value(Refusal());
     return future;
   }
-  const absl::Status started = background_.Start(
-      purpose,
-      [promise, call = std::move(call), use = std::move(use)] { promise->set_value(call()); });
-  if (!started.ok()) promise->set_value(ToPublic(started));
+  const std::stop_token stop = options.stop;
+  options.progress = [this, progress = std::move(options.progress)](int64_t moved, int64_t total) {
+    transfers_.NoteProgress();
+    if (progress) progress(moved, total);
+  };
+  const absl::Status added = transfers_.Add(
+      purpose, stop,
+      [promise, use, options = std::move(options), move = std::move(move)] {
+        promise->set_value(move(options));
+      },
+      [promise, use](const absl::Status& why) { promise->set_value(ToPublic(why)); });
+  if (!added.ok()) promise->set_value(ToPublic(added));
   return future;
 }
 

@@ -23,6 +23,7 @@
 #include "client/library/background.h"
 #include "client/library/runs.h"
 #include "client/library/to_public.h"
+#include "client/library/transfer_queue.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/loop.h"
 
@@ -85,9 +86,11 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // Calls `on_end`, which holds a Use, once and on any thread. A stop request cancels the job.
   void Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
            Runs::OnEnd on_end);
-  // Runs `call` on a thread of its own; Close waits for it. `purpose` names the thread in errors.
-  std::future<Result<TensorInfo>> Start(absl::string_view purpose,
-                                        std::function<Result<TensorInfo>()> call);
+  // Calls `move` with `options` on a thread of transfers_; Close waits for it. `purpose` names the
+  // thread in errors.
+  std::future<Result<TensorInfo>> Start(
+      absl::string_view purpose, TransferOptions options,
+      std::function<Result<TensorInfo>(const TransferOptions&)> move);
 
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
@@ -106,6 +109,7 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   std::optional<Connection> connection_;
   std::optional<Loop> loop_;
   Background background_;
+  TransferQueue transfers_{&background_};
   std::string session_;
   std::shared_ptr<ClientState> kept_;  // this, in a forked child
   std::stop_source cancels_late_;      // ends the calls of CancelRuns

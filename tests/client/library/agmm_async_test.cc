@@ -3,10 +3,14 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <future>
 #include <stop_token>
+#include <string>
+#include <thread>
 #include <utility>
 
 #include "tests/client/library/library_fixture.h"
+#include "tests/support/notification.h"
 
 namespace agmm {
 namespace {
@@ -162,12 +166,14 @@ TEST_F(LibraryStopWithLittleMemory, EndsAPutThatWaitsForMemory) {
   request.a = request.b = request.c = "";
   request.tensors = {{"A", "L"}, {"B", "whole"}};
   const JobHandle job = Submit(*client_, request);
-  // Their first pieces wait for the job and fill the memory.
+  // Their first pieces wait for the job and fill the memory. They are another client's, because few
+  // transfers of one run at once.
+  const auto other_client = Connect();
   std::stop_source others;
   std::vector<Transfer> puts;
   for (int i = 0; i < 16; ++i) {
-    puts.push_back(client_->PutAsync("L", LargeSpec(), large_.data(), BytesIn(large_),
-                                     {.stop = others.get_token()}));
+    puts.push_back(other_client->PutAsync("L", LargeSpec(), large_.data(), BytesIn(large_),
+                                          {.stop = others.get_token()}));
   }
   Transfer put;
   EXPECT_TRUE(Eventually([&] {
@@ -200,6 +206,87 @@ TEST_F(LibraryAsync, TransfersOfManyTensorsMoveAtOnce) {
   for (Transfer& get : gets) EXPECT_EQ(End(get).ToString(), "OK");
   EXPECT_EQ(back, values);
   EXPECT_GE(pieces, kCount);
+}
+
+// Most of 64 threads would run at once. Without a piece for 500 ms, one more may.
+TEST_F(LibraryAsync, ManyTransfersShareAFewThreads) {
+  constexpr int kCount = 64;
+  const std::vector<float> a = Integers(kM * kK, 7);
+  std::atomic<int> running = 0, most = 0;
+  std::vector<Transfer> puts;
+  for (int i = 0; i < kCount; ++i) {
+    puts.push_back(client_->PutAsync(
+        "T" + std::to_string(i), SpecA(), [&](int64_t offset, std::byte* into, int64_t size) {
+          const int now = ++running;
+          for (int seen = most; now > seen && !most.compare_exchange_weak(seen, now);) {
+          }
+          std::this_thread::sleep_for(std::chrono::milliseconds(5));
+          std::memcpy(into, reinterpret_cast<const char*>(a.data()) + offset, size);
+          --running;
+          return Status();
+        }));
+  }
+  for (Transfer& put : puts) EXPECT_EQ(End(put).ToString(), "OK");
+  EXPECT_LT(most, kCount / 4);
+}
+
+TEST_F(LibraryAsync, TransfersThatWaitForOneBehindThemEnd) {
+  constexpr int kCount = 12;
+  const std::vector<float> a = Integers(kM * kK, 7);
+  Notification last;
+  std::vector<Transfer> puts;
+  for (int i = 0; i <= kCount; ++i) {
+    puts.push_back(client_->PutAsync("T" + std::to_string(i), SpecA(),
+                                     [&, i](int64_t, std::byte* into, int64_t size) {
+                                       if (i == kCount) last.Notify();
+                                       last.Wait();
+                                       std::memset(into, 0, size);
+                                       return Status();
+                                     }));
+  }
+  const bool ended = puts.back().wait_for(kPatienceMs) == std::future_status::ready;
+  EXPECT_TRUE(ended);
+  last.Notify();
+  for (Transfer& put : puts) EXPECT_EQ(End(put).ToString(), "OK");
+}
+
+TEST_F(LibraryAsync, AStopRequestRemovesATransferThatHasNotBegun) {
+  constexpr int kCount = 30;  // those before the last one begin within 10 s at the earliest
+  const JobHandle job = Submit(*client_, LongRequest());
+  std::vector<float> c(kM * kN);
+  std::stop_source others, stop;
+  std::vector<Transfer> gets;
+  for (int i = 0; i < kCount; ++i) {
+    gets.push_back(client_->GetAsync("C", c.data(), BytesIn(c), {.stop = others.get_token()}));
+  }
+  bool begun = false;
+  Transfer last = client_->PutAsync("A", SpecA(),
+                                    [&](int64_t, std::byte*, int64_t) {
+                                      begun = true;
+                                      return Status();
+                                    },
+                                    {.stop = stop.get_token()});
+  stop.request_stop();
+  ASSERT_EQ(last.wait_for(Milliseconds(0)), std::future_status::ready);
+  EXPECT_EQ(last.get().status().ToString(), "CANCELLED: stopped at the caller's request");
+  EXPECT_FALSE(begun);
+  others.request_stop();
+  for (Transfer& get : gets) EXPECT_EQ(End(get).code(), StatusCode::kCancelled);
+  EXPECT_TRUE(job.Cancel().ok());
+}
+
+TEST_F(LibraryAsync, AClosedClientEndsTransfersThatHaveNotBegun) {
+  const auto job_client = Connect();
+  const JobHandle job = Submit(*job_client, LongRequest());
+  std::vector<float> c(kM * kN);
+  std::vector<Transfer> gets;
+  for (int i = 0; i < 30; ++i) gets.push_back(client_->GetAsync("C", c.data(), BytesIn(c)));
+  client_->Close();
+  for (Transfer& get : gets) {
+    ASSERT_EQ(get.wait_for(Milliseconds(0)), std::future_status::ready);
+    EXPECT_EQ(get.get().status().code(), StatusCode::kCancelled);
+  }
+  EXPECT_TRUE(job.Cancel().ok());
 }
 
 TEST_F(LibraryAsync, CallbacksMoveContentsToo) {
