@@ -260,13 +260,15 @@ struct SaveOptions {
 
 // A tensor's shards in this process's memory: reads and writes there are reads and writes of the
 // tensor. Until the mapping is detached, jobs and calls that write the tensor wait; if it is
-// writable, readers wait too. The thread that holds the mapping must not wait for any of them.
+// writable, readers wait too. The thread that holds the mapping must not wait for any of them, nor
+// for another mapping, or two programs can wait for each other.
 // Thread-safe, except for moves, the destructor, and tensor() during a Renew.
 //
 // A mapping is detached by Commit and Release, until Renew. It ends by Detach, with its client,
 // session, world or daemon, and once the tensor is deleted. If a writable mapping ends without a
-// commit, the tensor has no contents afterwards. Detached memory reads as NaN, and what is
-// written to it is lost. A process that is stopped (SIGSTOP) keeps the space until it continues or
+// commit, the tensor has no contents afterwards. Detached memory reads as NaN (behind 512 MiB of a
+// shard as zero, and if Linux has no room for mappings, a use faults), and what is written to it is
+// lost. A process that is stopped (SIGSTOP) keeps the space until it continues or
 // ends. Forked children do not inherit mappings.
 class Mapping {
  public:
@@ -312,7 +314,8 @@ class Mapping {
 
   // Ends the mapping, on any thread; the memory remains, as NaNs, until this object is destroyed.
   // A writable mapping leaves the tensor without contents, unless it was committed and not renewed.
-  // Has no effect on a mapping that has ended. Waits for a Commit on another thread; ends a Renew.
+  // Has no effect on a mapping that has ended. Waits for a Commit or a Release on another thread,
+  // up to its timeout; ends a Renew.
   void Detach();
 
  private:

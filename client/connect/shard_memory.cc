@@ -16,7 +16,10 @@ namespace agmm {
 namespace {
 
 constexpr int64_t kPageBytes = 4096;
-constexpr int64_t kMaxPieces = 512;  // of a shard, because Linux limits the mappings of a process
+// Linux limits the mappings of a process, to 65,530 by default, so that a shard has few pieces of
+// NaNs. They cover 512 MiB of it.
+constexpr int64_t kMaxPieces = 16;
+constexpr int64_t kMaxPieceBytes = int64_t{32} << 20;
 
 // A file of ones: read as an element of any type, they are NaN.
 class Ones {
@@ -45,21 +48,29 @@ class Ones {
   int64_t bytes_ = 0;  // with mutex_
 };
 
-// Replaces what is mapped by private NaNs, whose pages take memory only once they are written; or,
-// without memory for them, by pages without access. Returns false if the old mapping is still
-// there.
+bool MapOver(std::byte* data, int64_t bytes, int file) {
+  const int flags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE | (file < 0 ? MAP_ANONYMOUS : 0);
+  return mmap(data, bytes, PROT_READ | PROT_WRITE, flags, file, 0) != MAP_FAILED;
+}
+
+// Replaces the mapping by private NaNs, and zeros behind them in a very large one. Their pages take
+// memory once they are written. Returns false on failure; a part may be replaced then.
 bool ReplaceByNan(std::byte* data, int64_t bytes) {
   const int64_t piece =
-      RoundUp(std::max(std::min(bytes, kLargePageBytes), bytes / kMaxPieces), kPageBytes);
+      std::clamp(RoundUp(bytes / kMaxPieces, kPageBytes),
+                 std::min(RoundUp(bytes, kPageBytes), kLargePageBytes), kMaxPieceBytes);
   const int ones = Ones::Get().File(piece);
-  constexpr int kFlags = MAP_PRIVATE | MAP_FIXED | MAP_NORESERVE;
-  bool replaced = ones >= 0;
-  for (int64_t at = 0; at < bytes && replaced; at += piece) {
-    replaced = mmap(data + at, std::min(piece, bytes - at), PROT_READ | PROT_WRITE, kFlags, ones,
-                    0) != MAP_FAILED;
-  }
-  return replaced || mmap(data, bytes, PROT_NONE, kFlags | MAP_ANONYMOUS, -1, 0) != MAP_FAILED ||
-         munmap(data, bytes) == 0;
+  if (ones < 0) return false;
+  int64_t at = 0;
+  for (int i = 0; i < kMaxPieces && at < bytes; ++i, at += piece)
+    if (!MapOver(data + at, std::min(piece, bytes - at), ones)) return false;
+  return at >= bytes || MapOver(data + at, bytes - at, -1);
+}
+
+// As ReplaceByNan or, if Linux refuses that, without access. The addresses stay reserved. Returns
+// false if a part of the old mapping can still be accessed.
+bool Retire(std::byte* data, int64_t bytes) {
+  return ReplaceByNan(data, bytes) || mprotect(data, bytes, PROT_NONE) == 0;
 }
 
 }  // namespace
@@ -96,7 +107,7 @@ bool ShardMemory::Hide() {
     return false;
   }
   aside_ = aside;
-  return ReplaceByNan(data_, bytes_);
+  return Retire(data_, bytes_);
 }
 
 bool ShardMemory::Show() {
@@ -107,8 +118,11 @@ bool ShardMemory::Show() {
 }
 
 bool ShardMemory::Drop() {
-  if (aside_ != nullptr && munmap(std::exchange(aside_, nullptr), bytes_) != 0) return false;
-  return ReplaceByNan(data_, bytes_);
+  if (aside_ != nullptr) return munmap(std::exchange(aside_, nullptr), bytes_) == 0;
+  if (ReplaceByNan(data_, bytes_)) return true;
+  // The shard stays mapped, so that the daemon keeps its memory.
+  mprotect(data_, bytes_, PROT_NONE);
+  return false;
 }
 
 }  // namespace agmm

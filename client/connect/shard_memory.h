@@ -23,13 +23,14 @@ class ShardMemory {
   int64_t bytes() const { return bytes_; }
 
   // Hide moves the shard to another address. At data() it leaves private memory that reads as NaN
-  // in every element type, so that a use by mistake shows. Show moves the shard back, and drops
-  // what was written meanwhile. Neither touches the shard's pages. Return false if Linux cannot;
-  // the caller then drops the shard.
+  // in every element type, so that a use by mistake shows; behind the first 512 MiB, zeros. If
+  // Linux has no room for that, a use faults. Show moves the shard back, and drops what was written
+  // meanwhile. Neither touches the shard's pages. Return false if Linux cannot; the caller then
+  // drops the shard.
   bool Hide();
   bool Show();
-  // Unmaps the shard, and leaves NaNs at data() or, if they cannot be mapped, pages without access.
-  // Returns false if the shard is still there.
+  // Unmaps the shard, and leaves at data() what Hide does. Returns false if the shard is still
+  // mapped, until the destructor; a use then faults.
   bool Drop();
 
  private:

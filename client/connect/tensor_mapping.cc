@@ -106,8 +106,7 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* c
   if (!in_time)
     return absl::DeadlineExceededError(
         "the tensor was in use until the deadline of the mapping; wait for its jobs and transfers, "
-        "or "
-        "give a longer timeout");
+        "or give a longer timeout");
   AGMM_RETURN_IF_ERROR(mapping->Map(mapping->response_, deadline));
   // From here on, the end of the stream detaches the memory.
   mapping->StartRead(&mapping->response_);
@@ -218,7 +217,7 @@ absl::StatusOr<v1::Tensor> TensorMapping::Renew(Deadline deadline) {
                       tensor_.name()));
   renewing_ = false;
   if (!tensor.ok()) return tensor;
-  bool shown = !detached_;
+  bool shown = !detached_ && (!writable_ || files_.Use());
   if (shown)
     for (ShardMemory& memory : memory_) shown = memory.Show() && shown;
   if (!shown) {
@@ -255,14 +254,14 @@ absl::StatusOr<v1::Tensor> TensorMapping::Ask(std::unique_lock<std::mutex>& lock
   const bool in_time = changed_.wait_until(lock, deadline.time_point(), is_answered);
   asking_ = false;
   if (!in_time || ending_) {
+    if (!in_time && !done_) overdue_ = absl::DeadlineExceededError(overdue);
     Detach();
     Cancel();
     LetEnd();
     changed_.wait(lock, [this] { return done_; });
   }
   if (answer_.has_value()) return *answer_;
-  if (in_time) return status_;
-  return absl::DeadlineExceededError(overdue);
+  return status_;
 }
 
 absl::Status TensorMapping::status() const {
@@ -299,6 +298,8 @@ void TensorMapping::OnDone(const grpc::Status& status) {
   status_ = call_->Convert(status);
   if (ended_here_) {
     status_ = absl::CancelledError("the mapping was ended by its holder; map the tensor again");
+  } else if (!overdue_.ok()) {
+    status_ = overdue_;
   } else if (status_.ok()) {
     status_ = absl::AbortedError("the mapping has ended");
   }
@@ -378,6 +379,8 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   std::move(release).Cancel();
   return files;
 }
+
+bool MappedFiles::Use() { return send(connection_, "", 1, MSG_NOSIGNAL) == 1; }
 
 void MappedFiles::Release() {
   if (const int connection = std::exchange(connection_, -1); connection >= 0)

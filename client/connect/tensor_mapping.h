@@ -35,6 +35,9 @@ class MappedFiles {
   // Fetches the files by the token of `response`; the caller closes them. May be called once.
   // Errors: UNAVAILABLE.
   absl::StatusOr<std::vector<int>> Fetch(const v1::MapTensorResponse& response, Deadline deadline);
+  // Tells the daemon, after a renewal, that this process is about to use the shards. It learns of
+  // that even if this process ends right after. Returns false if the connection has ended.
+  bool Use();
   // Tells the daemon that the files are no longer mapped.
   void Release();
 
@@ -125,8 +128,8 @@ class TensorMapping final
   const bool writable_;
   v1::Tensor tensor_;
   std::vector<Shard> shards_;
+  MappedFiles files_;                // released once all shards are unmapped
   std::vector<ShardMemory> memory_;  // of the shards
-  MappedFiles files_;                // released once all shards are detached
   v1::MapTensorRequest request_;     // gRPC's while writing_
   v1::MapTensorResponse response_;   // gRPC's while it reads
 
@@ -142,6 +145,7 @@ class TensorMapping final
   bool ending_ = false;    // End waits for the call
   bool detached_ = false;
   bool ended_here_ = false;           // by End
+  absl::Status overdue_;              // the reason, if a deadline ended it
   bool done_ = false;                 // gRPC no longer uses this object
   std::optional<v1::Tensor> answer_;  // to the last message
   absl::Status status_;               // once done_

@@ -22,8 +22,9 @@ struct MappingState {
     if (use == nullptr) {
       return Refusal(Status(
           StatusCode::kFailedPrecondition,
-          absl::StrFormat("the client of the mapping of \"%s\" was closed; commit before that",
-                          tensor.name)));
+          absl::StrFormat(
+              "the client of the mapping of \"%s\" was closed; map it through an open client",
+              tensor.name)));
     }
     return ToPublic((mapping.get()->*method)(Deadline::After(((*use).*timeout_of)(timeout))));
   }

@@ -113,12 +113,14 @@ void FileSocket::CloseAll(std::vector<int>* fds) {
   for (int fd : std::exchange(*fds, {})) close(fd);
 }
 
-std::string FileSocket::Offer(std::vector<int> fds, std::function<void()> closed) {
+std::string FileSocket::Offer(std::vector<int> fds, std::function<void()> closed,
+                              std::function<void(int64_t)> sent) {
   std::string token = RandomHex(kTokenBytes);
   std::lock_guard lock(mutex_);
   Offered& offered = offers_[token];
   offered.fds = std::move(fds);
   offered.closed = std::move(closed);
+  offered.sent = std::move(sent);
   return token;
 }
 
@@ -139,8 +141,7 @@ void FileSocket::Run() {
   bool resting = false;  // descriptors are short, so the listener is not watched
   while (true) {
     std::vector<pollfd> fds = {{wake_, POLLIN, 0}};
-    // Watches only for the ends of connections: further bytes from the clients are ignored.
-    for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLRDHUP, 0});
+    for (const auto& [connection, token] : tokens_) fds.push_back({connection, POLLIN, 0});
     for (const PendingClient& client : pending_) fds.push_back({client.connection, POLLIN, 0});
     // The listener comes last, because a descriptor that it returns may have belonged to another
     // connection in this round.
@@ -154,7 +155,7 @@ void FileSocket::Run() {
       if (happened.fd == listener_) {
         resting = !Accept();
       } else if (tokens_.contains(happened.fd)) {
-        End(happened.fd);
+        ReadMore(happened.fd);
       } else {
         ReadToken(std::find_if(pending_.begin(), pending_.end(), [&](const PendingClient& client) {
           return client.connection == happened.fd;
@@ -218,6 +219,17 @@ bool FileSocket::Serve(const PendingClient& client) {
   SendFiles(client.connection, offer->second.fds);
   CloseAll(&offer->second.fds);
   return true;
+}
+
+void FileSocket::ReadMore(int connection) {
+  char bytes[256];
+  const ssize_t got = recv(connection, bytes, sizeof(bytes), MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got <= 0) return End(connection);
+  std::unique_lock lock(mutex_);
+  const std::function<void(int64_t)> sent = offers_.at(tokens_.at(connection)).sent;
+  lock.unlock();
+  sent(got);
 }
 
 void FileSocket::End(int connection) {

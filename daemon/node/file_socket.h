@@ -37,9 +37,12 @@ class FileSocket {
   const std::string& path() const { return path_; }
 
   // Returns a new token for `fds`, at most kMaxFiles, which are closed once they have been fetched
-  // or withdrawn. `closed` runs once, on a thread of this object, when the connection that fetched
-  // them has ended.
-  std::string Offer(std::vector<int> fds, std::function<void()> closed);
+  // or withdrawn. On a thread of this object, `sent` runs with the number of bytes that the client
+  // sent after its token, before `closed`, which runs once: when the connection that fetched them
+  // has ended.
+  std::string Offer(
+      std::vector<int> fds, std::function<void()> closed,
+      std::function<void(int64_t)> sent = [](int64_t) {});
   // Voids the token. Returns nothing if its files were not fetched; `closed` then never runs.
   // Otherwise returns the pid of the client that fetched them, 0 if it is unknown.
   std::optional<pid_t> Withdraw(const std::string& token);
@@ -57,6 +60,7 @@ class FileSocket {
   struct Offered {
     std::vector<int> fds;
     std::function<void()> closed;
+    std::function<void(int64_t)> sent;
     int connection = -1;  // the one that fetched the files; -1: none
     pid_t pid = 0;
   };
@@ -79,6 +83,8 @@ class FileSocket {
   void DropOldest();
   // Returns the time until the oldest pending client's deadline; -1 if none is pending.
   int PendingLimitMs() const;
+  // Reads what the client sent. Ends the connection if the client has.
+  void ReadMore(int connection);
   void End(int connection);
   static void CloseAll(std::vector<int>* fds);
 

@@ -95,7 +95,8 @@ void ServedMapping::OnLease(absl::StatusOr<HeldLease> lease) {
   if (end_.has_value() && token_.empty()) return ReturnRest(&after);
   phase_ = Phase::kOpen;
   if (end_.has_value()) return Advance(&after);
-  usable_ = true;
+  offered_ = true;
+  renewals_ += pin_.held();
   after.Add([send = client_.send, offer = std::move(offer)] { send(offer); });
 }
 
@@ -131,7 +132,9 @@ absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
   std::move(close_fds).Cancel();
   response->set_file_count(static_cast<int>(fds.size()));
   FileSocket* const files = mappings_->files_.load();
-  token_ = files->Offer(std::move(fds), [self = shared_from_this()] { self->OnUnmapped(); });
+  token_ = files->Offer(
+      std::move(fds), [self = shared_from_this()] { self->OnUnmapped(); },
+      [self = shared_from_this()](int64_t count) { self->OnUses(count); });
   response->set_token(token_);
   response->set_file_socket(files->path());
   return absl::OkStatus();
@@ -159,7 +162,7 @@ void ServedMapping::OnKept(absl::StatusOr<v1::EndLeaseResponse> response) {
   Deferred after;
   std::lock_guard lock(mutex_);
   phase_ = Phase::kKept;
-  leased_ = usable_ = false;
+  leased_ = offered_ = false;
   if (response.ok()) {
     if (!pin_.held()) pin_ = lease_;
     v1::MapTensorResponse answer;
@@ -232,7 +235,8 @@ void ServedMapping::Advance(Deferred* after) {
   if (phase_ == Phase::kOpen || phase_ == Phase::kKept) {
     phase_ = Phase::kUnmapping;
     const std::optional<pid_t> client = mappings_->files_.load()->Withdraw(token_);
-    if (client.has_value()) {
+    fetched_ = client.has_value();
+    if (fetched_) {
       mappings_->parts_.loop->PostAfter(kUnmapGrace, [weak = weak_from_this(), client = *client] {
         if (const auto self = weak.lock(); self != nullptr) self->OnStillMapped(client);
       });
@@ -255,7 +259,8 @@ void ServedMapping::ReturnRest(Deferred* after) {
   if (!leased_ && !pin_.held()) return Finish(after);
   phase_ = Phase::kReturning;
   const HeldLease rest = leased_ ? lease_ : std::exchange(pin_, {});
-  const LeaseEnd how = leased_ && usable_ ? LeaseEnd::kSpoiled : LeaseEnd::kUntouched;
+  const bool used = offered_ && (renewals_ == 0 ? fetched_ : uses_ >= renewals_);
+  const LeaseEnd how = leased_ && used ? LeaseEnd::kSpoiled : LeaseEnd::kUntouched;
   leased_ = false;
   after->Add([self = shared_from_this(), rest, how] {
     rest.Return(how, [self](auto response) { self->OnReturned(std::move(response)); });
@@ -279,6 +284,11 @@ void ServedMapping::Finish(Deferred* after) {
 void ServedMapping::Tell(const absl::Status& status, Deferred* after) {
   const Client client = std::exchange(client_, {});
   if (client.end) after->Add([end = client.end, status] { end(status); });
+}
+
+void ServedMapping::OnUses(int64_t count) {
+  std::lock_guard lock(mutex_);
+  uses_ += count;
 }
 
 void ServedMapping::OnUnmapped() {
@@ -328,7 +338,7 @@ void ServedMapping::ReportHeld(bool earlier) {
     held->mutable_ranks()->Add(ranks_.begin(), ranks_.end());
     held->set_offset_bytes(lease_.tensor().offset_bytes());
     held->set_bytes(lease_.tensor().shard_bytes());
-    held->set_writable(writable_);
+    held->set_writable(writable_ && leased_);
     held->set_tensor_name(lease_.tensor().name());
   }
   mappings_->report_(std::move(report));
@@ -352,11 +362,13 @@ absl::StatusOr<std::shared_ptr<ServedMapping>> Mappings::Create(ServedMapping::C
 
 absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const {
   AGMM_ASSIGN_OR_RETURN(const PlacedTensor placed, FromProto(tensor.spec()));
-  AGMM_ASSIGN_OR_RETURN(const auto shards, store_->Shards(tensor.tensor_id()));
+  auto shards = store_->Shards(tensor.tensor_id());
+  if (absl::IsNotFound(shards.status())) shards.emplace();  // all are on other nodes
+  AGMM_RETURN_IF_ERROR(shards.status());
   for (Rank rank = 0; rank < placed.mesh.size(); ++rank) {
     if (ShardBlock(placed.mesh, placed.tensor, 0, rank).empty()) continue;
     const int world_rank = placed.mesh.ranks[rank];
-    const bool here = std::any_of(shards.begin(), shards.end(),
+    const bool here = std::any_of(shards->begin(), shards->end(),
                                   [&](const auto& shard) { return shard.rank == world_rank; });
     if (here == writable) continue;
     if (here) return absl::OkStatus();

@@ -73,6 +73,9 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   void OnLease(absl::StatusOr<HeldLease> lease);
   void OnKept(absl::StatusOr<v1::EndLeaseResponse> response);
   void OnReturned(absl::StatusOr<v1::EndLeaseResponse> response);
+  // Called when the client has sent `count` bytes after its token: one for each renewal, before it
+  // uses the shards.
+  void OnUses(int64_t count);
   // Called when the client's connection to the file socket has ended.
   void OnUnmapped();
   // Called on the loop, kUnmapGrace after the client was asked to unmap.
@@ -100,7 +103,9 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   std::optional<absl::Status> end_;       // the first one
   HeldLease lease_;                       // the last one
   bool leased_ = false;                   // it has not been returned
-  bool usable_ = false;                   // the client knows that it has the lease
+  bool offered_ = false;                  // to the client
+  bool fetched_ = false;                  // the client has the files; known at the end
+  int64_t renewals_ = 0, uses_ = 0;       // offered renewals, and those that the client used
   HeldLease pin_;                         // from the first return of a lease on
   std::shared_ptr<CancelToken> renewal_;  // withdraws the lease of a renewal; null: no renewal
   bool deleted_ = false;                  // the tensor

@@ -67,9 +67,7 @@ void Catalog::SetContents(uint64_t tensor_id, bool ready) {
 
 void Catalog::Unlink(Entry* entry) {
   entries_.Unlink(entry);
-  const uint64_t id = entry->tensor.tensor_id();
-  const auto is_pin = [id](const Lease& l) { return l.tensor == id && l.kind == LeaseKind::kPin; };
-  for (uint64_t pin : leases_.Select(is_pin)) SendEndMappings(*leases_.Find(pin));
+  for (const Lease* pin : leases_.PinsOf(entry->tensor.tensor_id())) SendEndMappings(*pin);
   GrantOrErase(entry);
 }
 

@@ -131,6 +131,19 @@ class LeaseTable {
       return lease.kind == LeaseKind::kWrite && !lease.held;
     });
   }
+  std::vector<const Lease*> PinsOf(uint64_t tensor) const {
+    std::vector<const Lease*> pins;
+    if (const auto it = rows_.find(tensor); it != rows_.end()) {
+      for (const Lease& lease : it->second.leases)
+        if (lease.kind == LeaseKind::kPin) pins.push_back(&lease);
+    }
+    return pins;
+  }
+  // Returns the first waiting lease on the tensor, which has leases; null if all are granted.
+  const Lease* FirstWaiting(uint64_t tensor) const {
+    const Row& row = rows_.at(tensor);
+    return row.waiting == row.leases.end() ? nullptr : &*row.waiting;
+  }
   // Returns the ids of the leases that `match`, on each tensor the last one first, so that none of
   // them is granted while they are ended in this order.
   std::vector<uint64_t> Select(const std::function<bool(const Lease&)>& match) const {

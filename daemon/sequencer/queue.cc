@@ -152,8 +152,17 @@ v1::QueueWait Queue::LeaseWaitOf(const Job& job, const Lease& lease) const {
   if (holder->held) return WaitFor(absl::StrCat(tensor, ", which a client still has mapped"));
   if (holder->node < 0) return WaitFor(absl::StrCat(tensor, ", which a fill writes"));
   const std::string& node = parts_.members->node_name(holder->node);
-  // Then a write between the two is waiting.
+  // Then a writer between the two is waiting.
   if (CanShare(holder->kind, lease.kind)) {
+    const Lease* const writer = parts_.catalog->leases().FirstWaiting(lease.tensor);
+    for (const auto& [id, other] : jobs_) {
+      if (other == &job || !HasLease(*other, *writer)) continue;
+      return WaitForJob(
+          job, *other,
+          absl::StrFormat("%s, behind job %d, which waited for a transfer or a mapping "
+                          "through node %s",
+                          tensor, id, node));
+    }
     return WaitFor(absl::StrFormat(
         "%s, behind a write that waits for a transfer or a mapping through node %s", tensor, node));
   }

@@ -5,8 +5,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstring>
-#include <limits>
+#include <algorithm>
+#include <fstream>
+#include <functional>
+#include <iterator>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -41,7 +43,7 @@ class ShardMemoryOfAFile : public ::testing::TestWithParam<int64_t> {
     bool all = true;
     for (const int64_t at : {int64_t{0}, bytes() / 8 * 4, bytes() - 4}) {
       const float value = *At(memory, at);
-      all &= value != value;
+      all &= at < (int64_t{512} << 20) ? value != value : value == 0;
     }
     return all;
   }
@@ -114,10 +116,66 @@ TEST_P(ShardMemoryOfAFile, AForkedChildDoesNotInheritIt) {
   EXPECT_EQ(*At(hidden, 0), 1.5f);
 }
 
-// The last one needs several pieces of NaNs; its file has two pages that were written.
+// The last two need several pieces of NaNs; their files have two pages that were written.
 INSTANTIATE_TEST_SUITE_P(Sizes, ShardMemoryOfAFile,
-                         ::testing::Values(int64_t{100}, int64_t{300} << 10, int64_t{9} << 20,
+                         ::testing::Values(int64_t{100}, int64_t{300} << 10, int64_t{300} << 20,
                                            (int64_t{3} << 30) + 4096));
+
+// Returns the number of mappings of this process.
+int64_t CountMappings() {
+  std::ifstream maps("/proc/self/maps");
+  return std::count(std::istreambuf_iterator<char>(maps), {}, '\n');
+}
+
+TEST(ShardMemory, HiddenOnesTakeFewOfTheMappingsOfTheProcess) {
+  constexpr int64_t kBytes = int64_t{3} << 30;
+  const int file = memfd_create("shard", MFD_CLOEXEC);
+  ASSERT_EQ(ftruncate(file, kBytes), 0);
+  const int64_t before = CountMappings();
+  std::vector<ShardMemory> memory;
+  for (int i = 0; i < 20; ++i) {
+    memory.push_back(*ShardMemory::Map(file, 0, kBytes, true));
+    ASSERT_TRUE(memory.back().Hide());
+  }
+  EXPECT_LE(CountMappings() - before, 20 * 20);
+  close(file);
+}
+
+// Ends by a fault: by its signal, or as a sanitizer ends. 0: this machine has room for more
+// mappings.
+bool Faulted(int status) {
+  return !WIFEXITED(status) || WEXITSTATUS(status) < 2 || WEXITSTATUS(status) > 5;
+}
+
+// In a child, because it leaves the process without room for mappings.
+TEST(ShardMemoryDeathTest, WithoutRoomForMappingsAUseFaultsAndTheAddressesStay) {
+  const auto run = [] {
+    constexpr int64_t kBytes = int64_t{8} << 20;
+    const int file = memfd_create("shard", MFD_CLOEXEC);
+    if (ftruncate(file, kBytes) != 0) _exit(2);
+    ShardMemory memory = *ShardMemory::Map(file, 0, kBytes, true);
+    *memory.data() = std::byte{7};
+    // Each page takes a mapping, because its neighbours have other rights.
+    const int64_t pages = 70'000;
+    auto* const filler =
+        static_cast<std::byte*>(mmap(nullptr, pages * kPageBytes, PROT_READ,
+                                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
+    bool full = false;
+    for (int64_t i = 0; i < pages; i += 2)
+      full = full || mprotect(filler + i * kPageBytes, kPageBytes, PROT_NONE) != 0;
+    if (!full) _exit(0);
+    if (memory.Drop()) _exit(3);
+    // Another mapping does not get the addresses.
+    for (int i = 0; i < 100; ++i) {
+      auto* const other = static_cast<std::byte*>(
+          mmap(nullptr, kPageBytes, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+      if (other >= memory.data() && other < memory.data() + kBytes) _exit(4);
+    }
+    *memory.data() = std::byte{1};
+    _exit(5);
+  };
+  EXPECT_EXIT(run(), Faulted, "");
+}
 
 TEST(ShardMemory, AFileThatCannotBeMappedIsAnError) {
   EXPECT_FALSE(ShardMemory::Map(-1, 0, 4096, true).ok());

@@ -41,7 +41,7 @@ class Fetched {
     std::strncpy(address.sun_path, path.c_str(), sizeof(address.sun_path) - 1);
     ASSERT_EQ(connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
   }
-  void Send(const std::string& token) {
+  void Send(const std::string& token) const {
     EXPECT_EQ(send(fd_, token.data(), token.size(), MSG_NOSIGNAL),
               static_cast<ssize_t>(token.size()));
   }
@@ -167,14 +167,43 @@ TEST_F(MapTensor, ALeaseOfAClientThatLeftIsWithdrawn) {
   EXPECT_THAT(control_.commits(), testing::IsEmpty());
 }
 
-TEST_F(MapTensor, AMappingThatEndsAfterItsOfferEmptiesTheTensor) {
-  Client client(this);
-  client.Begin();
-  ASSERT_TRUE(client.stream->Read(&client.response));
-  client.stream->WritesDone();
-  EXPECT_TRUE(client.stream->Finish().ok());
-  EXPECT_THAT(control_.commits(), ElementsAre(false));
-  EXPECT_THAT(control_.untouched(), ElementsAre(false));
+TEST_F(MapTensor, AMappingThatEndsAfterItsFetchEmptiesTheTensor) {
+  for (const bool fetches : {false, true}) {
+    Client client(this);
+    client.Begin();
+    ASSERT_TRUE(client.Reads());
+    if (fetches) const Fetched fetched = Fetch(client);
+    EXPECT_TRUE(client.End().ok());
+  }
+  ASSERT_TRUE(Eventually([&] { return control_.commits().size() == 2; }));
+  EXPECT_THAT(control_.commits(), ElementsAre(false, false));
+  EXPECT_THAT(control_.untouched(), ElementsAre(true, false));
+}
+
+TEST_F(MapTensor, ARenewedOneThatEndsEmptiesTheTensorOnceItsClientSaysThatItUsesTheMemory) {
+  for (const bool uses : {false, true}) {
+    Client client(this);
+    client.Begin();
+    ASSERT_TRUE(client.Reads());
+    {
+      const Fetched fetched = Fetch(client);
+      for (int round = 0; round < 3; ++round) {
+        client.Commit();
+        ASSERT_TRUE(client.Reads());
+        client.Renew();
+        ASSERT_TRUE(client.Reads());
+        // Of the last renewal, the client does not learn.
+        if (round < 2 || uses) fetched.Send("u");
+      }
+      client.context.TryCancel();
+    }
+    client.stream->Finish();
+    EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
+    const std::vector<bool> untouched = control_.untouched();
+    // The last one is the pin's.
+    ASSERT_GE(untouched.size(), 2u);
+    EXPECT_EQ(untouched[untouched.size() - 2], !uses);
+  }
 }
 
 TEST_F(MapTensor, ACommitInFlightIsDecidedByItsAnswer) {
