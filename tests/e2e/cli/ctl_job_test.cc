@@ -333,7 +333,8 @@ TEST_F(CtlHungJob, IsExplainedWhileRunningAndAfterItsDeadline) {
   Ok({"job", "trace", job, "--out", world_.Path("running.json")});
   ASSERT_TRUE(Reaches(job, "failed"));
   const std::string error = OkJson({"job", "show", job})["error"]["message"];
-  EXPECT_THAT(error, StartsWith("rank 3 lane "));
+  EXPECT_THAT(error, StartsWith(absl::StrFormat(
+                         "job %s did not end within its timeout of 5s: rank 3 lane ", job)));
   EXPECT_THAT(error, HasSubstr(" on node n1 ("));
   EXPECT_EQ(OkJson({"job", "why", job})["jobs"][0]["chain"].back()["step"]["rank"], 3);
   Ok({"job", "trace", job, "--out", world_.Path("failed.json")});
@@ -432,7 +433,7 @@ TEST_F(CtlJob, ExitCodesTellTheCasesApart) {
   ExpectError({"job", "submit", "--bind", "A=S,B=W,C=Y"}, 5, "stands for A");
   ExpectError({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout", "200ms",
                "--wait"},
-              6, "--timeout 200ms");
+              6, "job 1 did not end within its timeout of 200ms: ");
 }
 
 }  // namespace
