@@ -192,7 +192,7 @@ TEST_F(MapTensor, ARenewedOneThatEndsEmptiesTheTensorOnceItsClientSaysThatItUses
         ASSERT_TRUE(client.Reads());
         client.Renew();
         ASSERT_TRUE(client.Reads());
-        // Of the last renewal, the client does not learn.
+        // The client does not learn of the last renewal.
         if (round < 2 || uses) fetched.Send("u");
       }
       client.context.TryCancel();
