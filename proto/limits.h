@@ -12,6 +12,8 @@ inline constexpr int kMaxRepeat = 1'000'000;
 inline constexpr size_t kMaxJobBytes = 1 << 20;
 // Jobs in one RunJobsRequest, and jobs of one stream without an outcome.
 inline constexpr int kMaxUnansweredJobs = 4096;
+// OpenSessionRequest::program.
+inline constexpr size_t kMaxProgramBytes = 128;
 // Entries of one page of a list, by default and at most.
 inline constexpr int kDefaultPage = 100, kMaxPage = 1000;
 

@@ -25,6 +25,7 @@ enum class LeaseEnd { kCommitted, kUntouched, kSpoiled };
 // are missing), ABORTED with PEER_LOST when the sequencer was lost during the call.
 struct SequencerCalls {
   Handler<v1::GetStatusRequest, v1::GetStatusResponse> get_status;
+  Handler<v1::ListSessionsRequest, v1::ListSessionsResponse> list_sessions;
   Handler<v1::OpenedSessionRequest, v1::OpenedSessionResponse> opened_session;
   Handler<v1::CloseSessionRequest, v1::CloseSessionResponse> close_session;
   Handler<v1::GetTensorRequest, v1::Tensor> get_tensor;

@@ -134,6 +134,7 @@ SequencerCalls SequencerClient::calls() {
   Bind(&calls.get_tensor, [this](auto... a) { tensor_->async()->GetTensor(a...); });
   Bind(&calls.begin_lease, [this](auto... a) { peer_->async()->BeginLease(a...); });
   Bind(&calls.end_lease, [this](auto... a) { peer_->async()->EndLease(a...); });
+  Bind(&calls.list_sessions, [this](auto... a) { cluster_->async()->ListSessions(a...); });
   Bind(&calls.get_status, [this](auto... a) { cluster_->async()->GetStatus(a...); });
   calls.get_status = [this, ask = std::move(calls.get_status)](const CallContext& caller,
                                                                const v1::GetStatusRequest& request,

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "daemon/link/stream.h"
+#include "daemon/rpc/validate.h"
 #include "kernels/base/deadline.h"
 #include "kernels/base/random.h"
 #include "kernels/base/status.h"
@@ -14,13 +15,15 @@ namespace agmm {
 // until either side ends it.
 class SessionStream final : public WriteStream<v1::SessionEvent> {
  public:
-  SessionStream(ClusterService* service, grpc::CallbackServerContext* context)
-      : ServerStream(context), service_(service) {
+  SessionStream(ClusterService* service, grpc::CallbackServerContext* context,
+                const v1::OpenSessionRequest& request)
+      : ServerStream(context), service_(service), request_(request) {
     event_.set_session_id(RandomHex(kIdBytes));
   }
 
  private:
   void OnStart() override {
+    if (absl::Status valid = Validate(request_); !valid.ok()) return End(valid);
     if (absl::Status full = service_->Add(Self<SessionStream>(), call_.principal); !full.ok())
       return End(full);
     admitted_ = true;
@@ -28,6 +31,7 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
     request.set_session_id(event_.session_id());
     request.set_node(service_->node_);
     request.set_key(key_);
+    request.set_program(request_.program());
     // Never cancelled, because a session that was registered must be closed.
     CallContext call = call_;
     call.cancel = std::make_shared<CancelToken>();
@@ -73,6 +77,7 @@ class SessionStream final : public WriteStream<v1::SessionEvent> {
   }
 
   ClusterService* const service_;
+  const v1::OpenSessionRequest request_;
   const uint64_t key_ = RandomId();
   v1::SessionEvent event_;
   bool admitted_ = false;    // from OnStart on
@@ -99,8 +104,12 @@ ClusterService::ClusterService(const SequencerCalls* sequencer, const StatusView
         });
       });
   AddWriteStream<v1::OpenSessionRequest, v1::SessionEvent>(
-      [this](grpc::CallbackServerContext* context, const v1::OpenSessionRequest*) {
-        return StartStream<SessionStream>(this, context);
+      [this](grpc::CallbackServerContext* context, const v1::OpenSessionRequest* request) {
+        return StartStream<SessionStream>(this, context, *request);
+      });
+  AddUnary<v1::ListSessionsRequest, v1::ListSessionsResponse>(
+      [sequencer](const auto& call, const auto& request, auto reply) {
+        sequencer->list_sessions(call, request, std::move(reply));
       });
 }
 

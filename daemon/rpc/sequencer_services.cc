@@ -64,9 +64,9 @@ SequencerCalls LocalCalls(const SequencerParts& parts) {
     parts.turns->Post(context.principal,
                       [parts, reply = std::move(reply)] { reply(StatusOf(parts)); });
   };
-  calls.opened_session = [parts](const auto&, const auto& request, auto reply) {
-    parts.loop->Post([sessions = parts.sessions, request, reply = std::move(reply)] {
-      absl::Status opened = sessions->Open(request);
+  calls.opened_session = [parts](const auto& context, const auto& request, auto reply) {
+    parts.loop->Post([sessions = parts.sessions, context, request, reply = std::move(reply)] {
+      absl::Status opened = sessions->Open(context, request);
       opened.ok() ? reply(v1::OpenedSessionResponse()) : reply(std::move(opened));
     });
   };
@@ -76,6 +76,10 @@ SequencerCalls LocalCalls(const SequencerParts& parts) {
       closed.ok() ? reply(v1::CloseSessionResponse()) : reply(std::move(closed));
     });
   };
+  calls.list_sessions = OnLoop<v1::ListSessionsRequest, v1::ListSessionsResponse>(
+      parts, [sessions = parts.sessions](const auto&, const auto& request, auto reply) {
+        reply(sessions->List(request));
+      });
   calls.get_tensor = OnLoop<v1::GetTensorRequest, v1::Tensor>(
       parts, [catalog = parts.catalog](const auto&, const auto& request, auto reply) {
         reply(catalog->GetTensor(request));

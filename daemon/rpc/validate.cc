@@ -16,6 +16,7 @@
 #include "agmm/v1/tuning.pb.h"
 #include "kernels/base/status.h"
 #include "kernels/base/tensor_name.h"
+#include "kernels/base/utf8.h"
 #include "kernels/schedule/plan.h"
 #include "kernels/schedule/problem.h"
 #include "proto/convert/blocks.h"
@@ -73,10 +74,30 @@ absl::Status CheckIdGiven(absl::string_view field, uint64_t id) {
   return id == 0 ? Wrong(field, "is 0; ids begin at 1") : absl::OkStatus();
 }
 
+// Checks the name of a client's program, which people read.
+absl::Status CheckProgram(absl::string_view program) {
+  AGMM_RETURN_IF_ERROR(CheckLength("program", program, kMaxProgramBytes));
+  for (size_t at = 0; at < program.size();) {
+    const size_t begin = at;
+    uint32_t code = 0;
+    if (!NextCodePoint(program, &at, &code))
+      return Wrong("program", "is not UTF-8 from byte %d on; encode it as UTF-8", begin);
+    if (IsControl(code)) {
+      return Wrong("program", "has the control character U+%04X at byte %d; leave it out", code,
+                   begin);
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckBetween(absl::string_view field, int64_t value, int64_t min, int64_t max,
                           absl::string_view next) {
   if (value >= min && value <= max) return absl::OkStatus();
   return Wrong(field, "is %d, outside [%d, %d]; %s", value, min, max, next);
+}
+
+absl::Status CheckPageSize(int page_size) {
+  return CheckBetween("page_size", page_size, 0, kMaxPage, "ask for the next page for more");
 }
 
 // `tensor`: "the tensor", "the tensor of operand B".
@@ -258,11 +279,21 @@ absl::Status CheckTensors(const v1::SubmitJobRequest& request) {
 
 }  // namespace
 
-// Status.
+// Status and sessions.
 
 template <>
 absl::Status Validate(const v1::GetStatusRequest&) {
   return absl::OkStatus();
+}
+
+template <>
+absl::Status Validate(const v1::OpenSessionRequest& request) {
+  return CheckProgram(request.program());
+}
+
+template <>
+absl::Status Validate(const v1::ListSessionsRequest& request) {
+  return CheckPageSize(request.page_size());
 }
 
 // Tensors.
@@ -274,8 +305,7 @@ absl::Status Validate(const v1::DeleteTensorRequest& request) {
 
 template <>
 absl::Status Validate(const v1::ListTensorsRequest& request) {
-  return CheckBetween("page_size", request.page_size(), 0, kMaxPage,
-                      "ask for the next page for more");
+  return CheckPageSize(request.page_size());
 }
 
 template <>
@@ -388,8 +418,7 @@ absl::Status Validate(const v1::CancelJobRequest& request) {
 
 template <>
 absl::Status Validate(const v1::ListJobsRequest& request) {
-  return CheckBetween("page_size", request.page_size(), 0, kMaxPage,
-                      "ask for the next page for more");
+  return CheckPageSize(request.page_size());
 }
 
 template <>
@@ -457,7 +486,8 @@ absl::Status Validate(const v1::EndLeaseRequest& request) {
 template <>
 absl::Status Validate(const v1::OpenedSessionRequest& request) {
   AGMM_RETURN_IF_ERROR(CheckBetween("node", request.node(), 0, INT32_MAX, "give the daemon's own"));
-  return CheckIdGiven("the id of the session", request.session_id());
+  AGMM_RETURN_IF_ERROR(CheckIdGiven("the id of the session", request.session_id()));
+  return CheckProgram(request.program());
 }
 
 template <>

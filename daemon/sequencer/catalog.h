@@ -68,6 +68,8 @@ class Catalog : public WorldListener {
   const LeaseTable& leases() const { return leases_; }
   // Returns, by rank, the memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const { return entries_.HeldBytes(); }
+  // As in Entries.
+  std::map<std::string, TensorUse> UseBySession() const { return entries_.UseBySession(); }
   // Called after a job wrote the tensor: makes it READY with a new version, or EMPTY after a failed
   // job.
   void SetContents(uint64_t tensor_id, bool ready);

@@ -119,6 +119,17 @@ std::map<int, int64_t> Entries::HeldBytes() const {
   return held;
 }
 
+std::map<std::string, TensorUse> Entries::UseBySession() const {
+  std::map<std::string, TensorUse> uses;
+  for (const auto& [id, entry] : entries_) {
+    if (entry.tensor.session_id().empty()) continue;
+    TensorUse& use = uses[entry.tensor.session_id()];
+    ++use.count;
+    use.bytes += entry.tensor.shard_bytes() * static_cast<int64_t>(entry.ranks.size());
+  }
+  return uses;
+}
+
 absl::StatusOr<Entry*> Entries::FindOrMake(const CallContext& ctx,
                                            const v1::CreateTensorRequest& request,
                                            Entry::Link link) {

@@ -49,6 +49,12 @@ absl::Status CheckRanks(const Mesh& mesh, const Members& members);
 // cannot replace it. Errors: FAILED_PRECONDITION.
 absl::Status CheckOwner(const v1::Tensor& found, const std::string& session, bool replaces);
 
+// The tensors of a session, and the memory that they take on all ranks.
+struct TensorUse {
+  int count = 0;
+  int64_t bytes = 0;
+};
+
 class Entries {
  public:
   Entries(Members* members, Placement* placement);
@@ -69,6 +75,9 @@ class Entries {
   v1::ListTensorsResponse List(const v1::ListTensorsRequest& request) const;
   // Returns, by rank, the memory of tensors that clients may still have mapped.
   std::map<int, int64_t> HeldBytes() const;
+  // Returns, by session, the tensors in memory. They include tensors of open puts, and deleted ones
+  // that are still in use.
+  std::map<std::string, TensorUse> UseBySession() const;
   std::map<uint64_t, Entry>& all() { return entries_; }
 
   // Reserves space for a new entry and sends it to the nodes. A linked entry takes its name at

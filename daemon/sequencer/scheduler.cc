@@ -386,6 +386,13 @@ void Scheduler::Requeue(Job* job) {
   history_.AddEvent(job, v1::Job::STATE_QUEUED, "requeued: an earlier job failed on the same plan");
 }
 
+std::map<std::string, int> Scheduler::JobsBySession() const {
+  std::map<std::string, int> counts;
+  for (const Job* job : OpenJobs())
+    if (!job->ended && !job->record.session_id().empty()) ++counts[job->record.session_id()];
+  return counts;
+}
+
 void Scheduler::EndSession(const std::string& session_id) {
   if (session_id.empty()) return;
   for (Job* job : OpenJobs()) {

@@ -72,6 +72,8 @@ class Scheduler : public WorldListener {
   const scheduler::History& history() const { return history_; }
   // Returns true if no job is queued or launched.
   bool IsIdle() const { return launches_.jobs().empty() && queue_.jobs().empty(); }
+  // Returns, by session, the number of jobs that have not ended.
+  std::map<std::string, int> JobsBySession() const;
   // Cancels the jobs of the session.
   void EndSession(const std::string& session_id);
 

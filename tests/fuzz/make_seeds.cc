@@ -83,6 +83,8 @@ void WriteAll() {
   WriteValid<v1::WatchJobRequest>();
   WriteValid<v1::BeginLeaseRequest>();
   WriteValid<v1::EndLeaseRequest>();
+  WriteValid<v1::OpenSessionRequest>();
+  WriteValid<v1::ListSessionsRequest>();
   WriteValid<v1::OpenedSessionRequest>();
   WriteValid<v1::CloseSessionRequest>();
 

@@ -2,6 +2,7 @@
 #include <cmath>
 
 #include "absl/strings/ascii.h"
+#include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/peer.pb.h"
 #include "agmm/v1/tensor.pb.h"
@@ -100,7 +101,8 @@ bool AddAll() {
            v1::FillTensorRequest, v1::AbortUploadRequest, v1::ReadTensorRequest, v1::UploadRequest,
            v1::MapTensorRequest, v1::SubmitJobRequest, v1::GetJobRequest, v1::WaitJobRequest,
            v1::CancelJobRequest, v1::ListJobsRequest, v1::WatchJobRequest, v1::BeginLeaseRequest,
-           v1::EndLeaseRequest, v1::OpenedSessionRequest, v1::CloseSessionRequest>();
+           v1::EndLeaseRequest, v1::OpenSessionRequest, v1::ListSessionsRequest,
+           v1::OpenedSessionRequest, v1::CloseSessionRequest>();
 
 }  // namespace
 }  // namespace agmm::fuzz

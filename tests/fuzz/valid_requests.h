@@ -193,10 +193,26 @@ inline v1::EndLeaseRequest Valid() {
 }
 
 template <>
+inline v1::OpenSessionRequest Valid() {
+  v1::OpenSessionRequest request;
+  request.set_program("train.py (pid 4711 on host1)");
+  return request;
+}
+
+template <>
+inline v1::ListSessionsRequest Valid() {
+  v1::ListSessionsRequest request;
+  request.set_page_size(50);
+  request.set_after_number(7);
+  return request;
+}
+
+template <>
 inline v1::OpenedSessionRequest Valid() {
   v1::OpenedSessionRequest request;
   request.set_session_id("5e551011");
   request.set_node(1);
+  request.set_program("train.py (pid 4711 on host1)");
   return request;
 }
 

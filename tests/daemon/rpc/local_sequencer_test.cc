@@ -323,6 +323,24 @@ TEST_F(LocalSequencerTest, ASessionIsClosedOnlyWithItsKey) {
   EXPECT_TRUE(Open("s", 1).ok());
 }
 
+TEST_F(LocalSequencerTest, AListedSessionHasThePrincipalOfItsCall) {
+  CallContext ctx;
+  ctx.principal = "uid:7";
+  v1::OpenedSessionRequest open;
+  open.set_session_id("s");
+  open.set_node(1);
+  open.set_key(77);
+  open.set_program("train.py");
+  ASSERT_TRUE(Ask<v1::OpenedSessionResponse>(&SequencerCalls::opened_session, open, ctx).ok());
+  const auto list =
+      Ask<v1::ListSessionsResponse>(&SequencerCalls::list_sessions, v1::ListSessionsRequest());
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->sessions_size(), 1);
+  EXPECT_EQ(list->sessions(0).owner(), "uid:7");
+  EXPECT_EQ(list->sessions(0).program(), "train.py");
+  EXPECT_EQ(list->DebugString().find("77"), std::string::npos) << "the key is secret";
+}
+
 TEST_F(LocalSequencerTest, IdsOfAnEarlierSequencerAreRefused) {
   v1::GetTensorRequest get;
   get.mutable_tensor()->set_tensor_id(tensor_);

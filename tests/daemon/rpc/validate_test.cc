@@ -322,6 +322,30 @@ TEST(Validate, PagesAndEventsAreCountedFromZero) {
   Refused<List>([](List& r) { r.set_page_size(-1); }, "page_size is -1, outside [0, 1000]");
   Refused<List>([](List& r) { r.set_page_size(1001); }, "page_size is 1001");
   Refused<v1::WatchJobRequest>([](auto& r) { r.set_after_event(-1); }, "after_event is -1");
+  for (int size : {0, 1, 1000})
+    Accepted<v1::ListSessionsRequest>([size](auto& r) { r.set_page_size(size); });
+  Refused<v1::ListSessionsRequest>([](auto& r) { r.set_page_size(-1); }, "page_size is -1");
+  Refused<v1::ListSessionsRequest>([](auto& r) { r.set_page_size(1001); }, "page_size is 1001");
+}
+
+// The daemon of the client checks it, and so does the sequencer's.
+TEST(Validate, AProgramsNameIsShortReadableText) {
+  const auto check = []<typename Request>(Request) {
+    const auto program = [](std::string text) {
+      return [text](Request& request) { request.set_program(text); };
+    };
+    Accepted<Request>(program(""));
+    Accepted<Request>(program(" train, #7 (größe, 矩阵).py "));
+    Accepted<Request>(program(std::string(128, 'p')));
+    Refused<Request>(program(std::string(129, 'p')), "program has 129 bytes; at most 128");
+    Refused<Request>(program("a\nb"), "program has the control character U+000A at byte 1");
+    Refused<Request>(program("ab\x1b[2J"), "program has the control character U+001B at byte 2");
+    Refused<Request>(program(std::string("a\0b", 3)), "control character U+0000 at byte 1");
+    Refused<Request>(program("\xe2\x80\xae"), "program has the control character U+202E");
+    Refused<Request>(program("ab\xff"), "program is not UTF-8 from byte 2 on");
+  };
+  check(v1::OpenSessionRequest());
+  check(v1::OpenedSessionRequest());
 }
 
 TEST(Validate, AccessesHaveATarget) {
