@@ -451,6 +451,9 @@ struct ClientOptions {
   // Ties the client's tensors and jobs to its life: they end when it is destroyed, when its process
   // dies, and when the connection breaks (so calls are not repeated then).
   bool session = false;
+  // A name for the session in lists, which add the process and the host: "train (pid 4711 on
+  // host1)". At most 64 bytes of UTF-8. Empty: the name of the executable.
+  std::string program = {};
   Milliseconds call_timeout = std::chrono::seconds(30);      // more than zero, both
   Milliseconds transfer_timeout = std::chrono::minutes(10);  // for puts, gets, fills, mappings
 };
@@ -467,6 +470,20 @@ struct WorldInfo {
   uint64_t generation = 0;           // rises whenever a daemon joins or is lost
   bool ready = false;                // jobs can run; otherwise `reason` says why not
   std::vector<WorldDevice> devices;  // of the nodes that have joined
+};
+
+// A client that has a session, and what would end with it.
+struct SessionInfo {
+  uint64_t number = 0;  // rises; numbers start at 1 again when node 0's daemon restarts
+  bool own = false;     // of the client that asked
+  std::string owner;    // as in TensorInfo
+  std::string program;  // see ClientOptions; empty if the client has given none
+  std::string node;     // to whose daemon the client is connected
+  WallTime open_time;
+  // Deleted tensors count until their memory is free.
+  int tensor_count = 0;
+  int64_t tensor_bytes = 0;  // on all ranks together
+  int job_count = 0;         // queued and running
 };
 
 // Thread-safe. Calls take effect in the order they are admitted: a get after a submit reads that
@@ -491,6 +508,8 @@ class Client {
   const std::string& endpoint() const;
 
   Result<WorldInfo> World(Milliseconds timeout = {});
+  // Returns the open sessions of all clients of the world, oldest first.
+  Result<std::vector<SessionInfo>> Sessions(Milliseconds timeout = {});
 
   // Writes the whole contents. Rewrites the tensor called `name` if it has this spec, else makes a
   // new one, which takes the name once it is complete. If a put fails, a tensor that was being

@@ -7,6 +7,7 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_format.h"
+#include "client/connect/program_text.h"
 #include "kernels/base/status.h"
 #include "kernels/base/utf8.h"
 #include "proto/limits.h"
@@ -49,8 +50,9 @@ absl::Status CheckText(const char* field, const std::string& text) {
 class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
  public:
   // Begins the stream.
-  Session(Caller* caller, v1::ClusterService::Stub* stub)
+  Session(Caller* caller, v1::ClusterService::Stub* stub, std::string program)
       : caller_(caller), call_(caller, Deadline::Infinite()) {
+    request_.set_program(std::move(program));
     stub->async()->OpenSession(call_.context(), &request_, this);
     StartRead(&event_);
     StartCall();
@@ -111,7 +113,7 @@ class Session final : private grpc::ClientReadReactor<v1::SessionEvent> {
 
   Caller* const caller_;
   Caller::Call call_;
-  const v1::OpenSessionRequest request_;
+  v1::OpenSessionRequest request_;
   v1::SessionEvent event_, later_;
   std::mutex mutex_;  // guards phase_ and end_
   std::condition_variable changed_;
@@ -185,9 +187,25 @@ absl::StatusOr<v1::TuningStatus> Connection::StoreTuning(const v1::StoreTuningRe
              &Tuning::StoreTuning, request);
 }
 
-absl::StatusOr<std::string> Connection::OpenSession(absl::Duration timeout) {
-  session_ = std::make_unique<Session>(this, cluster_.get());
+absl::StatusOr<std::string> Connection::OpenSession(absl::string_view program,
+                                                    absl::Duration timeout) {
+  session_ = std::make_unique<Session>(this, cluster_.get(), ProgramText(program));
   return session_->AwaitId(timeout);
+}
+
+absl::StatusOr<v1::ListSessionsResponse> Connection::ListSessions(absl::Duration timeout) {
+  const Options options{.deadline = Deadline::After(timeout)};
+  v1::ListSessionsResponse all;
+  v1::ListSessionsRequest request;
+  request.set_page_size(kMaxPage);
+  do {
+    const auto page = Run(options, cluster_, &Cluster::ListSessions, request);
+    if (!page.ok()) return page;
+    request.set_after_number(page->next_after_number());
+    all.MergeFrom(*page);
+  } while (request.after_number() != 0);
+  all.clear_next_after_number();
+  return all;
 }
 
 absl::StatusOr<v1::Tensor> Connection::CreateTensor(const v1::CreateTensorRequest& request,

@@ -51,8 +51,11 @@ class Connection : public Caller {
 
   // Opens a session and returns its id. It ends with this object or with the process, even if that
   // is killed; its jobs are then cancelled and its tensors deleted. May be called once. Once the
-  // session is lost, no call is repeated.
-  absl::StatusOr<std::string> OpenSession(absl::Duration timeout = kShortCall);
+  // session is lost, no call is repeated. Lists show `program`; see ProgramText.
+  absl::StatusOr<std::string> OpenSession(absl::string_view program = "",
+                                          absl::Duration timeout = kShortCall);
+  // Returns all pages as one response.
+  absl::StatusOr<v1::ListSessionsResponse> ListSessions(absl::Duration timeout = kShortCall);
 
   // Repeated if the request has a request id.
   absl::StatusOr<v1::Tensor> CreateTensor(const v1::CreateTensorRequest& request,

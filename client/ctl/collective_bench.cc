@@ -68,7 +68,7 @@ class Collectives {
   absl::Status Run() {
     AGMM_ASSIGN_OR_RETURN(const Site site, FindSite(connection_, bench_.mesh));
     AGMM_ASSIGN_OR_RETURN(std::vector<Row> rows, RowsOn(site));
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
+    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession("agmmctl bench"));
     for (size_t i = 0; i < rows.size(); ++i) {
       line_.Update([&] {
         shown_ = absl::StrFormat("%d of %d  %s  %s", i + 1, rows.size(), rows[i].form->name,

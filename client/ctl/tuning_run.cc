@@ -76,7 +76,7 @@ class TuningRun {
     AGMM_RETURN_IF_ERROR(connection_->GetTuning().status());
     AGMM_ASSIGN_OR_RETURN(machine_, MeasuredMachine(connection_));
     AGMM_RETURN_IF_ERROR(FindCandidates(site));
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
+    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession("agmmctl tune"));
     budget_ = Deadline::After(request_.budget);
     bool any = false;
     for (size_t i = 0; i < shapes_.size(); ++i) {

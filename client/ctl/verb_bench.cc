@@ -121,7 +121,7 @@ class Bench {
       AGMM_ASSIGN_OR_RETURN(BenchCase one, CaseOf(shape, site));
       cases.push_back(std::move(one));
     }
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession());
+    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession("agmmctl bench"));
     for (size_t i = 0; i < cases.size(); ++i) {
       case_ = absl::StrFormat("%d of %d  %s", i + 1, cases.size(), cases[i].name);
       AGMM_RETURN_IF_ERROR(RunCase(&cases[i]));

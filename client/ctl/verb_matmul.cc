@@ -154,7 +154,7 @@ absl::StatusOr<MatmulResult> MultiplyFiles(Connection* connection, const MatmulF
   AGMM_ASSIGN_OR_RETURN(
       const std::unique_ptr<NpyWriter> out,
       NpyWriter::Create(flags.out, ShapeOf(problem).m, ShapeOf(problem).n, out_dtype));
-  AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession());
+  AGMM_ASSIGN_OR_RETURN(const std::string session, connection->OpenSession("agmmctl matmul"));
   ProductRun product(connection, session, flags.spec, problem, inputs.timeout, flags.no_tuning);
   AGMM_RETURN_IF_ERROR(product.Create());
   AGMM_RETURN_IF_ERROR(

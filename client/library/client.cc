@@ -13,6 +13,7 @@
 #include "absl/strings/str_format.h"
 #include "client/agmm.h"
 #include "client/connect/connection.h"
+#include "client/connect/program_text.h"
 #include "client/connect/tensor_handle.h"
 #include "client/connect/tensor_transfer.h"
 #include "client/library/client_state.h"
@@ -135,6 +136,8 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
                     absl::StrFormat("%s is %d ms; give more than 0 ms", name, value.count()));
     }
   }
+  if (const absl::Status named = CheckProgramName(options.program); !named.ok())
+    return ToPublic(named);
   auto state = std::make_shared<ClientState>(*std::move(endpoint), std::move(options));
   std::unique_ptr<Client> client(new Client(std::move(state)));
   if (const absl::Status opened = client->state_->Open(); !opened.ok()) return ToPublic(opened);
@@ -144,6 +147,16 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
 Result<WorldInfo> Client::World(Milliseconds timeout) {
   return state_->Call(
       [&](Connection* connection) { return connection->GetStatus(state_->CallTimeout(timeout)); });
+}
+
+Result<std::vector<SessionInfo>> Client::Sessions(Milliseconds timeout) {
+  return state_->Call([&](Connection* connection) -> absl::StatusOr<OpenSessions> {
+    const Deadline deadline = Deadline::After(state_->CallTimeout(timeout));
+    OpenSessions sessions{.own_id = state_->session()};
+    AGMM_ASSIGN_OR_RETURN(sessions.list, connection->ListSessions(deadline.Left()));
+    AGMM_ASSIGN_OR_RETURN(sessions.status, connection->GetStatus(deadline.Left()));
+    return sessions;
+  });
 }
 
 Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,

@@ -78,7 +78,7 @@ absl::Status ClientState::Open() {
   const absl::Duration timeout = CallTimeout({});
   AGMM_RETURN_IF_ERROR(connection_->GetStatus(timeout).status());
   if (options_.session) {
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession(timeout));
+    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession(options_.program, timeout));
   }
   return absl::OkStatus();
 }

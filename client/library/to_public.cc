@@ -4,6 +4,7 @@
 #include "absl/strings/str_join.h"
 #include "client/connect/job_watch.h"
 #include "client/connect/tensor_handle.h"
+#include "client/trace/world_view.h"
 #include "kernels/base/reason.h"
 #include "proto/convert/rpc_status.h"
 #include "proto/convert/time.h"
@@ -147,6 +148,24 @@ WorldInfo ToPublic(const v1::GetStatusResponse& status) {
     }
   }
   return world;
+}
+
+std::vector<SessionInfo> ToPublic(const OpenSessions& sessions) {
+  const NodeNameFn name_of = NamesOf(sessions.status);
+  std::vector<SessionInfo> infos;
+  for (const v1::Session& session : sessions.list.sessions()) {
+    SessionInfo& info = infos.emplace_back();
+    info.number = session.number();
+    info.own = session.session_id() == sessions.own_id;
+    info.owner = session.owner();
+    info.program = session.program();
+    info.node = name_of(session.node());
+    info.open_time = absl::ToChronoTime(absl::FromUnixMicros(session.opened_unix_us()));
+    info.tensor_count = session.tensor_count();
+    info.tensor_bytes = session.tensor_bytes();
+    info.job_count = session.job_count();
+  }
+  return infos;
 }
 
 std::vector<TensorInfo> ToPublic(const v1::ListTensorsResponse& list) {

@@ -1,6 +1,7 @@
 // Conversion of messages and errors to the public header's structs.
 #pragma once
 
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -15,6 +16,14 @@ namespace agmm {
 Status ToPublic(const absl::Status& status);
 absl::Status FromPublic(const Status& status);
 
+// The sessions, with the status that names their nodes.
+struct OpenSessions {
+  std::string own_id;  // of this client's own session; empty: it has none
+  v1::ListSessionsResponse list;
+  v1::GetStatusResponse status;
+};
+
+std::vector<SessionInfo> ToPublic(const OpenSessions& sessions);
 TensorInfo ToPublic(const v1::Tensor& tensor);
 JobInfo ToPublic(const v1::Job& job);
 inline JobHandle ToPublic(const JobHandle& job) { return job; }

@@ -17,6 +17,7 @@
 #include "absl/time/clock.h"
 #include "agmm/v1/job.grpc.pb.h"
 #include "client/connect/job_watch.h"
+#include "client/connect/program_text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/reason.h"
@@ -60,8 +61,12 @@ class FakeDaemon final : public v1::JobService::Service,
                                          kReasonWorldIncomplete))
                       : grpc::Status::OK;
   }
-  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest*,
+  grpc::Status OpenSession(grpc::ServerContext* context, const v1::OpenSessionRequest* request,
                            grpc::ServerWriter<v1::SessionEvent>* writer) override {
+    {
+      std::lock_guard lock(mutex_);
+      program_ = request->program();
+    }
     v1::SessionEvent event;
     event.set_session_id("s");
     writer->Write(event);
@@ -78,6 +83,14 @@ class FakeDaemon final : public v1::JobService::Service,
                             v1::DeleteTensorResponse*) override {
     Hear(*context);
     return ++deletes == 1 ? grpc::Status::OK : Error(absl::NotFoundError("no tensor 5"));
+  }
+  // Returns three sessions in all, one a page.
+  grpc::Status ListSessions(grpc::ServerContext*, const v1::ListSessionsRequest* request,
+                            v1::ListSessionsResponse* response) override {
+    const uint64_t number = request->after_number() + 1;
+    response->add_sessions()->set_number(number);
+    if (number < 3) response->set_next_after_number(number);
+    return grpc::Status::OK;
   }
   // Returns two tensors in all, for any page size.
   grpc::Status ListTensors(grpc::ServerContext*, const v1::ListTensorsRequest* request,
@@ -113,6 +126,10 @@ class FakeDaemon final : public v1::JobService::Service,
   std::atomic<int> statuses = 0, submits = 0, deletes = 0, watches = 0;
   std::atomic<bool> incomplete = false, names_sequencer = true;
   std::atomic<int> hold_watch_after = 0, job_alone_after = 0, jobs_alone = 0;
+  std::string program() {
+    std::lock_guard lock(mutex_);
+    return program_;
+  }
   // The sequencer that each call about ids was sent with.
   std::vector<std::string> sequencers() {
     std::lock_guard lock(mutex_);
@@ -133,6 +150,7 @@ class FakeDaemon final : public v1::JobService::Service,
   }
   std::mutex mutex_;
   std::vector<std::string> sequencers_;
+  std::string program_;  // of the last session
   int port_ = 0;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -181,6 +199,19 @@ TEST_F(ConnectionTest, AListOfTensorsHasAllPages) {
   ASSERT_TRUE(list.ok()) << list.status();
   ASSERT_EQ(list->tensors_size(), 2);
   EXPECT_EQ(list->tensors(1).tensor_id(), 2);
+}
+
+TEST_F(ConnectionTest, AListOfSessionsHasAllPages) {
+  const auto list = connection_.ListSessions();
+  ASSERT_TRUE(list.ok()) << list.status();
+  ASSERT_EQ(list->sessions_size(), 3);
+  EXPECT_EQ(list->sessions(2).number(), 3u);
+  EXPECT_EQ(list->next_after_number(), 0u);
+}
+
+TEST_F(ConnectionTest, ASessionSaysWhoseItIs) {
+  ASSERT_TRUE(connection_.OpenSession("train").ok());
+  EXPECT_EQ(daemon_.program(), ProgramText("train"));
 }
 
 TEST_F(ConnectionTest, AReadIsRepeated) {
