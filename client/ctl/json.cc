@@ -24,6 +24,7 @@ using NamePair = std::pair<absl::string_view, absl::string_view>;
 constexpr NamePair kDocuments[] = {{"GetStatusResponse", "status"},
                                    {"Tensor", "tensor"},
                                    {"ListTensorsResponse", "tensor_list"},
+                                   {"ListSessionsResponse", "session_list"},
                                    {"Job", "job"},
                                    {"ListJobsResponse", "job_list"},
                                    {"MachineStatus", "machine"},
@@ -38,6 +39,7 @@ constexpr NamePair kRenamed[] = {{"DeviceStatus.thread_count", "threads"},
                                  {"Job.sequencer", "run"},
                                  {"Job.timeout", "timeout_s"},
                                  {"ListJobsResponse.next_before_job_id", ""},
+                                 {"ListSessionsResponse.next_after_number", ""},
                                  {"ListTensorsResponse.next_after_tensor_id", ""},
                                  {"NodeStatus.index", "node"},
                                  {"PlanOptions.chunk_count", "chunks"},
@@ -56,6 +58,7 @@ constexpr absl::string_view kZeroIsNull[] = {"Job.engine",
                                              "JobFigures",
                                              "PlanOptions.algorithm",
                                              "PlanOptions.split",
+                                             "Session.program",
                                              "Tensor.name",
                                              "RankReport.start_unix_us",
                                              "RankReport.epoch_start_unix_us",
@@ -163,6 +166,19 @@ Json FieldsOf(const Message& message) {
   return json;
 }
 
+// The bytes by class, summed over the devices.
+Json MemoryJson(const v1::GetStatusResponse& status) {
+  using Device = v1::DeviceStatus;
+  return {{"heap_bytes", Sum(status, &Device::heap_bytes)},
+          {"free_bytes", Sum(status, &Device::heap_free_bytes)},
+          {"tensor_bytes", Sum(status, &Device::tensor_bytes)},
+          {"held_bytes", Sum(status, &Device::held_bytes)},
+          {"workspace_bytes", Sum(status, &Device::workspace_bytes)},
+          {"packed_bytes", Sum(status, &Device::packed_bytes)},
+          {"scratch_bytes", Sum(status, &Device::scratch_bytes)},
+          {"staging_bytes", StagingBytes(status)}};
+}
+
 }  // namespace
 
 Json ToJson(const Message& message) { return FieldsOf(message); }
@@ -174,16 +190,21 @@ Json ToJson(uint64_t job_id, const v1::JobEvent& event) {
 }
 
 Json ToJson(const v1::ListTensorsResponse& list, const v1::GetStatusResponse& status) {
-  using Device = v1::DeviceStatus;
   Json json = ToJson(list);
-  json["memory"] = {{"heap_bytes", Sum(status, &Device::heap_bytes)},
-                    {"free_bytes", Sum(status, &Device::heap_free_bytes)},
-                    {"tensor_bytes", Sum(status, &Device::tensor_bytes)},
-                    {"held_bytes", Sum(status, &Device::held_bytes)},
-                    {"workspace_bytes", Sum(status, &Device::workspace_bytes)},
-                    {"packed_bytes", Sum(status, &Device::packed_bytes)},
-                    {"scratch_bytes", Sum(status, &Device::scratch_bytes)},
-                    {"staging_bytes", StagingBytes(status)}};
+  json["memory"] = MemoryJson(status);
+  return json;
+}
+
+Json ToJson(const v1::ListSessionsResponse& sessions,
+            const std::vector<PermanentTensors>& permanent, const v1::GetStatusResponse& status) {
+  Json json = ToJson(sessions);
+  json["permanent_tensors"] = Json::array();
+  for (const PermanentTensors& tensors : permanent) {
+    json["permanent_tensors"].push_back({{"owner", tensors.owner},
+                                         {"tensor_count", tensors.count},
+                                         {"tensor_bytes", tensors.bytes}});
+  }
+  json["memory"] = MemoryJson(status);
   return json;
 }
 

@@ -8,9 +8,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "client/ctl/report.h"
+#include "client/ctl/session_table.h"
 #include "client/trace/ordered_json.h"
 
 namespace nlohmann {
@@ -34,6 +36,9 @@ Json ToJson(const google::protobuf::Message& message);
 Json ToJson(uint64_t job_id, const v1::JobEvent& event);
 // "agmm.tensor_list.v1": the tensors, and the bytes by class.
 Json ToJson(const v1::ListTensorsResponse& list, const v1::GetStatusResponse& status);
+// "agmm.session_list.v1": the sessions, the owners of other tensors, and the bytes by class.
+Json ToJson(const v1::ListSessionsResponse& sessions,
+            const std::vector<PermanentTensors>& permanent, const v1::GetStatusResponse& status);
 // "agmm.tensor.v1" with the file.
 Json ToJson(const v1::Tensor& tensor, const SavedFile& saved);
 // "agmm.error.v1": why agmmctl failed.

@@ -96,6 +96,7 @@ int Main(int argc, char** argv) {
   AddTopo(&app, &command);
   AddTensor(&app, &command);
   AddJob(&app, &command);
+  AddSession(&app, &command);
   AddMatmul(&app, &command);
   AddBench(&app, &command);
   AddTune(&app, &command);

@@ -41,6 +41,7 @@ void AddBench(CLI::App* app, Command* command);
 void AddJob(CLI::App* app, Command* command);
 void AddMatmul(CLI::App* app, Command* command);
 void AddPlan(CLI::App* app, Command* command);
+void AddSession(CLI::App* app, Command* command);
 void AddSimulate(CLI::App* app, Command* command);
 void AddStatus(CLI::App* app, Command* command);
 void AddTensor(CLI::App* app, Command* command);

@@ -398,7 +398,7 @@ TEST(Cli, HelpAndVersionAreNoErrors) {
        {"",           "status",     "matmul",     "bench",       "plan",        "simulate",
         "tensor",     "tensor put", "tensor get", "tensor fill", "tensor list", "tensor show",
         "tensor rm",  "job",        "job submit", "job list",    "job show",    "job watch",
-        "job cancel", "job trace"}) {
+        "job cancel", "job trace",  "session",    "session list"}) {
     const Result help = Agmmctl(absl::StrCat(verb, " --help"));
     EXPECT_EQ(help.exit_code, 0) << verb;
     EXPECT_LE(Widest(help.out), 80u) << help.out;
