@@ -73,7 +73,7 @@ def test_a_client_that_is_pickled_says_what_to_send(client):
 
 
 def test_descriptions_are_frozen():
-    for name in ("JobEvent", "JobFigures", "JobInfo", "Moved", "Shard", "WorldDevice", "WorldInfo"):
+    for name in ("JobEvent", "JobFigures", "JobInfo", "Moved", "SessionInfo", "Shard", "WorldDevice", "WorldInfo"):
         assert PUBLIC[name].__dataclass_params__.frozen, name
         assert {field.name for field in dataclasses.fields(PUBLIC[name])} <= set(PUBLIC[name].__annotations__)
 

@@ -11,6 +11,7 @@ from .job_info import JobEvent, JobFigures, JobInfo, JobState, Moved
 from .local import local
 from .mapping import MappedArray, Mapping, Shard
 from .requests import JobOptions
+from .session_info import SessionInfo
 from .shared import matmul
 from .tensor import Tensor
 from .world import World, world
@@ -21,7 +22,7 @@ __version__ = version()
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",
     "Internal", "InvalidArgument", "Job", "JobEvent", "JobFigures", "JobInfo", "JobOptions", "JobState", "Loaded",
-    "LoadedFile", "MappedArray", "Mapping", "Moved", "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted", "Rule", "Shard", "Tensor",
-    "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "World", "WorldDevice", "WorldInfo", "connect",
-    "local", "matmul", "world",
+    "LoadedFile", "MappedArray", "Mapping", "Moved", "NotFound", "OutOfRange", "PermissionDenied", "ResourceExhausted",
+    "Rule", "SessionInfo", "Shard", "Tensor", "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "World",
+    "WorldDevice", "WorldInfo", "connect", "local", "matmul", "world",
 ]

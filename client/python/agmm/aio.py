@@ -31,6 +31,7 @@ from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_
 from .mapping import Mapping
 from .product import Product
 from .requests import job_request, tensors_of
+from .session_info import SessionInfo
 from .tensor import Tensor, named
 from .timeouts import to_ms
 from .world_info import WorldInfo
@@ -59,13 +60,14 @@ class _Turns:
         self.transfers = asyncio.Semaphore(_THREADS)
 
 
-def connect(endpoint: str | None = None, *, session: bool = False, call_timeout: float = 30.0,
-            transfer_timeout: float = 600.0) -> Connecting:
+def connect(endpoint: str | None = None, *, session: bool = False, program: str | None = None,
+            call_timeout: float = 30.0, transfer_timeout: float = 600.0) -> Connecting:
     """Connects as agmm.connect does. Await the result for an AsyncClient, or enter it with `async with`."""
 
     async def make() -> AsyncClient:
         return AsyncClient(await _on_thread(
-            lambda: blocking.connect(endpoint, session=session, call_timeout=call_timeout, transfer_timeout=transfer_timeout),
+            lambda: blocking.connect(endpoint, session=session, program=program, call_timeout=call_timeout,
+                                     transfer_timeout=transfer_timeout),
             lambda made: made.close()))
 
     return Connecting(make(), lambda client: client.close())
@@ -144,6 +146,10 @@ class AsyncClient:
     async def world(self, *, timeout: float | None = None) -> WorldInfo:
         """See agmm.Client.world."""
         return await self._call(lambda: self._client.world(timeout=timeout))
+
+    async def sessions(self, *, timeout: float | None = None) -> list[SessionInfo]:
+        """See agmm.Client.sessions."""
+        return await self._call(lambda: self._client.sessions(timeout=timeout))
 
     # ---- Tensors ----
 

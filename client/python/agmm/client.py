@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
-from . import _agmm, arguments, arrays, errors
+from . import _agmm, arguments, arrays, errors, program_name
 from .dtypes import dtype_of, name_of, number_of
 from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
@@ -19,6 +19,7 @@ from .job_info import JobInfo, job_info
 from .mapping import Mapping
 from .product import Product
 from .requests import job_request, reference_of, tensors_of
+from .session_info import SessionInfo, session_info
 from .tensor import Tensor, named
 from .timeouts import to_ms
 from .world_info import WorldInfo, world_info
@@ -38,20 +39,23 @@ _SWEEP_TIMEOUT_S = 2.0
 _FILLINGS = ("uniform", "integers", "constant")
 
 
-def connect(endpoint: str | None = None, *, session: bool = False, call_timeout: float = 30.0,
-            transfer_timeout: float = 600.0) -> Client:
+def connect(endpoint: str | None = None, *, session: bool = False, program: str | None = None,
+            call_timeout: float = 30.0, transfer_timeout: float = 600.0) -> Client:
     """Returns a client of any daemon of a world. The daemon must answer; the world need not be complete.
 
     endpoint: "unix:/path", "/path" or "host:port". None: $AGMM_ENDPOINT, else the local daemon's socket.
     session: ties the client's tensors and jobs to its life: they end when it is closed, when its process dies, and when
         the connection breaks (so calls are not repeated then).
+    program: a name for the session in lists, which add the process and the host: "train.py (pid 4711 on host1)". At most 64
+        bytes. None: the name of the script, or of the notebook.
     call_timeout: seconds, for short calls.
     transfer_timeout: seconds, for puts, gets, fills and mappings.
     Errors: InvalidArgument; Unavailable.
     """
     given = "" if endpoint is None else arguments.text(endpoint, "endpoint")
+    name = program_name.default() if program is None else arguments.text(program, "program")
     try:
-        made = _agmm.Client.connect(given, arguments.flag(session, "session"), to_ms(call_timeout, "call_timeout"),
+        made = _agmm.Client.connect(given, arguments.flag(session, "session"), name, to_ms(call_timeout, "call_timeout"),
                                     to_ms(transfer_timeout, "transfer_timeout"))
     except errors.Unavailable as error:
         if given:
@@ -105,6 +109,10 @@ class Client:
     def world(self, *, timeout: float | None = None) -> WorldInfo:
         """Returns the state of the world and its devices."""
         return world_info(self._client.world(to_ms(timeout)))
+
+    def sessions(self, *, timeout: float | None = None) -> list[SessionInfo]:
+        """Returns the open sessions of all clients of the world, oldest first."""
+        return [session_info(fields) for fields in self._client.sessions(to_ms(timeout))]
 
     # ---- Tensors ----
 

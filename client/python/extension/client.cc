@@ -27,10 +27,11 @@ namespace agmm::python {
 namespace {
 
 // Returns an object that Python owns.
-Connected* Connect(std::string endpoint, bool session, int64_t call_timeout_ms,
+Connected* Connect(std::string endpoint, bool session, std::string program, int64_t call_timeout_ms,
                    int64_t transfer_timeout_ms) {
   const ClientOptions options{.endpoint = std::move(endpoint),
                               .session = session,
+                              .program = std::move(program),
                               .call_timeout = Milliseconds(call_timeout_ms),
                               .transfer_timeout = Milliseconds(transfer_timeout_ms)};
   return new Connected(ValueOf(CallAndWait([options] { return Client::Connect(options); })));
@@ -39,6 +40,12 @@ Connected* Connect(std::string endpoint, bool session, int64_t call_timeout_ms,
 nb::tuple World(const Connected& self, int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait(
       [client = self.client(), timeout_ms] { return client->World(Milliseconds(timeout_ms)); })));
+}
+
+nb::list Sessions(const Connected& self, int64_t timeout_ms) {
+  return FieldsOf(ValueOf(CallAndWait([client = self.client(), timeout_ms] {
+    return client->Sessions(Milliseconds(timeout_ms));
+  })));
 }
 
 nb::tuple Fill(const Connected& self, std::string name, const TensorSpec& spec, int kind,
@@ -150,7 +157,7 @@ nb::list Jobs(const Connected& self, int limit, int64_t timeout_ms) {
 
 void BindClient(nb::module_& module) {
   nb::class_<Connected>(module, "Client", nb::is_weak_referenceable())
-      .def_static("connect", &Connect, nb::arg("endpoint"), nb::arg("session"),
+      .def_static("connect", &Connect, nb::arg("endpoint"), nb::arg("session"), nb::arg("program"),
                   nb::arg("call_timeout_ms"), nb::arg("transfer_timeout_ms"),
                   nb::call_guard<Call>())
       .def("close", &Connected::Close)
@@ -158,6 +165,7 @@ void BindClient(nb::module_& module) {
       .def_prop_ro("endpoint", &Connected::endpoint)
       .def_rw("advice", &Connected::advice)
       .def("world", &World, nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("sessions", &Sessions, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("put", &Put, nb::arg("name"), nb::arg("spec"), nb::arg("pointer"), nb::arg("size_bytes"),
            nb::arg("progress").none(), nb::arg("timeout_ms"), nb::arg("stop"),
            nb::call_guard<Call>())

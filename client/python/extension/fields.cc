@@ -71,6 +71,12 @@ nb::tuple FieldsOf(const WorldInfo& info) {
                         devices);
 }
 
+nb::tuple FieldsOf(const SessionInfo& info) {
+  return nb::make_tuple(info.number, info.own, info.owner, info.program, info.node,
+                        ToSeconds(info.open_time), info.tensor_count, info.tensor_bytes,
+                        info.job_count);
+}
+
 nb::tuple FieldsOf(const LoadedFile& file) {
   nb::list loaded;
   for (const LoadedFile::Loaded& each : file.loaded) {

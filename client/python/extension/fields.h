@@ -1,5 +1,5 @@
 // Values of the library as tuples, in the order of the fields of the package's dataclasses
-// (agmm/job.py, agmm/world.py, agmm/tensor.py).
+// (agmm/job_info.py, agmm/session_info.py, agmm/tensor.py, agmm/world_info.py).
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -12,6 +12,7 @@ nanobind::tuple FieldsOf(const TensorInfo& info);
 nanobind::tuple FieldsOf(const JobInfo& info);
 nanobind::tuple FieldsOf(const JobEvent& event);
 nanobind::tuple FieldsOf(const WorldInfo& info);
+nanobind::tuple FieldsOf(const SessionInfo& info);
 nanobind::tuple FieldsOf(const LoadedFile& file);
 
 template <typename T>
