@@ -5,7 +5,7 @@
 
 namespace agmm {
 
-inline constexpr int kProtocolVersion = 14;   // the messages of peer.proto and their order
+inline constexpr int kProtocolVersion = 15;   // the messages of peer.proto and their order
 inline constexpr int kPlanFormatVersion = 3;  // the input of a plan's hash
 inline constexpr int kMessageVersion = 1;     // the transport's headers
 

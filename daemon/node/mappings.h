@@ -105,7 +105,7 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   bool leased_ = false;                   // it has not been returned
   bool offered_ = false;                  // to the client
   bool fetched_ = false;                  // the client has the files; known at the end
-  int64_t renewals_ = 0, uses_ = 0;       // offered renewals, and those that the client used
+  int64_t renewals_ = 0, uses_ = 0;       // counts: the client was offered them; it used them
   HeldLease pin_;                         // from the first return of a lease on
   std::shared_ptr<CancelToken> renewal_;  // withdraws the lease of a renewal; null: no renewal
   bool deleted_ = false;                  // the tensor
