@@ -330,9 +330,98 @@ def test_read_and_write_check_their_arrays(client):
     with client.map("A", writable=True) as mapping:
         with pytest.raises(agmm.InvalidArgument, match=r"shape \(6, 4\)"):
             mapping.write(array.T)
-        mapping.write(np.arange(24).reshape(4, 6))
+        mapping.write(array)
         mapping.commit()
     np.testing.assert_array_equal(client.get("A"), array)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16"])
+def test_a_write_converts_only_if_asked_and_rounds_once(client, dtype):
+    own = put(client, dtype=dtype).dtype
+    exact = np.random.default_rng(1).standard_normal((4, 6)) * (1 + 2.0**-40)
+    client.put("B", exact, "[M_x, K]", dtype=dtype)
+    with client.map("A", writable=True) as mapping:
+        for wrong in (exact, np.ones((4, 6), np.int64), np.ones((4, 6), np.float32 if dtype != "f32" else np.float16)):
+            with pytest.raises(agmm.InvalidArgument, match=f'has dtype .*; pass dtype="{dtype}" to convert it'):
+                mapping.write(wrong)
+        with pytest.raises(agmm.InvalidArgument, match="give real numbers"):
+            mapping.write(exact * 1j, dtype=dtype)
+        with pytest.raises(agmm.InvalidArgument, match=f'and tensor \'A\' has {dtype}; give dtype="{dtype}"'):
+            mapping.write(exact, dtype="f16" if dtype == "f32" else "f32")
+        mapping.write(exact, dtype=dtype)
+        mapping.commit()
+        np.testing.assert_array_equal(client.get("A").view(np.uint8), client.get("B").view(np.uint8))
+        mapping.renew()
+        with pytest.warns(RuntimeWarning, match=f"overflow encountered in cast from float64 to {dtype}"):
+            mapping.write(np.full((4, 6), 1e300), dtype=own)
+        assert np.isinf(mapping.read().astype(np.float64)).all()
+
+
+def test_a_large_write_is_converted_in_blocks(client):
+    client.fill("A", (2048, 1024), "[M_x, K]", dtype="bf16")
+    values = np.random.default_rng(1).standard_normal((2048, 1024))
+    with client.map("A", writable=True) as mapping:
+        tracemalloc.start()
+        try:
+            mapping.write(values, dtype="bf16")
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        mapping.commit()
+    assert peak_bytes < values.nbytes / 2
+    client.put("B", values, "[M_x, K]", dtype="bf16")
+    np.testing.assert_array_equal(client.get("A"), client.get("B"))
+
+
+def copies_that(monkeypatch, end):
+    """Has each copy of NumPy run as if another thread called `end` in the middle."""
+    copy_to = np.copyto
+
+    def copy(target, source, **options):
+        target, source = target.view(np.ndarray), source.view(np.ndarray)
+        end()
+        copy_to(target, source, **options)
+
+    monkeypatch.setattr(np, "copyto", copy)
+
+
+def test_a_read_that_the_end_overtakes_is_an_error(client, monkeypatch):
+    put(client, sharding="[M, K]")
+    out = np.zeros((4, 6), np.float32)
+    for given in (None, out):
+        with client.map("A") as mapping:
+            with monkeypatch.context() as patched:
+                copies_that(patched, mapping.close)
+                with pytest.raises(agmm.FailedPrecondition, match="tensor 'A' is detached from its mapping"):
+                    mapping.read(given)
+
+
+def test_a_write_that_the_end_overtakes_is_an_error(client, monkeypatch):
+    array = put(client)
+    with client.map("A", writable=True) as mapping:
+        mapping.commit()
+        mapping.renew()
+        with monkeypatch.context() as patched:
+            copies_that(patched, lambda: None)
+            mapping.write(array)
+        copies_that(monkeypatch, mapping.close)
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'A' is detached from its mapping"):
+            mapping.write(array)
+
+
+def test_a_detached_array_is_no_source_of_a_write(client, monkeypatch):
+    put(client)
+    array = put(client, name="B", sharding="[M, K]")
+    with client.map("A", writable=True) as target, client.map("B") as source:
+        target.write(source.array)
+        np.testing.assert_array_equal(target.read(), array)
+        mapped = source.array
+        with monkeypatch.context() as patched:
+            copies_that(patched, lambda: source.detached or source.release())
+            with pytest.raises(agmm.FailedPrecondition, match="tensor 'B' is detached"):
+                target.write(mapped)
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'B' is detached"):
+            target.write(mapped)
 
 
 def test_the_text_of_a_shard_is_short(client):

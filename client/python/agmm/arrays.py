@@ -20,6 +20,7 @@ from .dtypes import DTYPES, dtype_of, name_of
 # Fills a view of the contents from byte `offset` on, or reads it.
 Block = Callable[[int, memoryview], None]
 
+_BLOCK_BYTES = 1 << 20
 _DLPACK_HOST_DEVICES = (1, 3)  # a CPU's memory, and pinned memory
 
 
@@ -85,6 +86,14 @@ def writer_of(array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Block:
     return take
 
 
+def copy_rounded(target: np.ndarray[Any, Any], source: np.ndarray[Any, Any], on_overflow: Callable[[str, int], None]) -> None:
+    """Copies a matrix. Converts its elements, each rounded once, and calls `on_overflow` for a value that becomes infinite."""
+    step = max(1, _BLOCK_BYTES // (source.itemsize * max(1, source.shape[1])))  # rows
+    with np.errstate(over="call", call=on_overflow, invalid="ignore", under="ignore"):
+        for row in range(0, len(source), step):
+            _copy_into(target[row:row + step], source[row:row + step])
+
+
 def check_out(out: Any, shape: tuple[int, int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Returns `out` as an ndarray that can take the contents of a tensor."""
     array = matrix_of(out, "out")
@@ -129,10 +138,14 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
         if into_array:
             np.copyto(piece, part)
         else:
-            if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
-                piece = _rounded_to_odd(piece)
-            np.copyto(part, piece, casting="unsafe")
+            _copy_into(part, piece)
         done += part.size
+
+
+def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
+    if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
+        piece = _rounded_to_odd(piece)
+    np.copyto(part, piece, casting="unsafe")
 
 
 def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

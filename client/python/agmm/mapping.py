@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import _agmm, arrays, errors
+from . import _agmm, arguments, arrays, errors
+from .dtypes import name_of
 from .tensor import Kept, Tensor
 from .timeouts import to_ms
 
@@ -48,8 +49,9 @@ class MappedArray(np.ndarray[Any, Any]):
         return _guarded_view(plain, (args, kwargs))
 
 
-def _check(array: MappedArray) -> None:
-    memory = array._memory
+def _check(array: Any) -> None:
+    """Raises for a mapped array whose mapping is detached. Other arrays pass."""
+    memory = array._memory if isinstance(array, MappedArray) else None
     if memory is not None and memory.mapping.detached:
         raise errors.FailedPrecondition(
             f"tensor {memory.name!r} is detached from its mapping, which was committed or released, or has ended; renew or "
@@ -191,25 +193,38 @@ class Mapping:
                                             "use write(), which writes them all, or `shards`")
         return whole[0]
 
-    def write(self, array: Any) -> None:
-        """Copies an array into the shards: rows x cols of the tensor, of any type that NumPy casts to its dtype.
+    def write(self, array: Any, *, dtype: Any = None) -> None:
+        """Copies an array into the shards: rows x cols of the tensor.
 
-        Errors: InvalidArgument for another shape; FailedPrecondition if the mapping is read-only, or detached.
+        dtype: the tensor's, which converts the elements, as Client.put does; None: the array must have it.
+        Errors: InvalidArgument for another shape or dtype; FailedPrecondition if the mapping is read-only, or if it, or
+        that of a mapped `array`, is detached before the end.
         """
         if not self._writable:
             raise errors.FailedPrecondition(f"tensor {self.tensor.name!r} is mapped for reading; map it with writable=True")
-        given = np.asarray(array)
+        given = arrays.matrix_of(array)
         if given.shape != self.tensor.shape:
             raise errors.InvalidArgument(f"the array has shape {given.shape}, and tensor {self.tensor.name!r} "
                                          f"{self.tensor.shape}; give one of this shape")
+        own = name_of(self.tensor.dtype)
+        if arrays.dtype_for(given, self.tensor.dtype if dtype is None else dtype) != self.tensor.dtype:
+            raise errors.InvalidArgument(f"dtype is {arguments.shown(dtype)}, and tensor {self.tensor.name!r} has {own}; give "
+                                         f'dtype="{own}"')
+        if dtype is None and given.dtype != self.tensor.dtype:
+            raise errors.InvalidArgument(f"the array has dtype {given.dtype}, and tensor {self.tensor.name!r} {own}; pass "
+                                         f'dtype="{own}" to convert it')
+        overflows: list[tuple[str, int]] = []
         for shard in self.shards:
-            shard.array[:] = given[shard.rows, shard.cols]
+            arrays.copy_rounded(_plain(shard.array[:]), given[shard.rows, shard.cols], lambda *found: overflows.append(found))
+        self._check_copied(array)
+        if overflows:
+            arguments.warn(f"overflow encountered in cast from {given.dtype} to {own}")
 
     def read(self, out: Any = None) -> np.ndarray[Any, Any]:
         """Returns a copy of the contents, in C order, or in `out`: an array of the tensor's shape and dtype, of any layout.
 
-        Errors: FailedPrecondition if a part is on another node (use Client.get), or if the mapping is detached;
-        InvalidArgument for another `out`.
+        Errors: FailedPrecondition if a part is on another node (use Client.get), or if the mapping is detached before the
+        end; InvalidArgument for another `out`.
         """
         shape, dtype = self.tensor.shape, self.tensor.dtype
         parts = {(shard.rows.start, shard.cols.start): shard for shard in self.shards}.values()  # one of each copy
@@ -218,7 +233,13 @@ class Mapping:
         taken = np.empty(shape, dtype) if out is None else arrays.check_out(out, shape, dtype)
         for shard in parts:
             np.copyto(taken[shard.rows, shard.cols], shard.array)
+        self._check_copied(out)
         return taken if out is None else out
+
+    def _check_copied(self, array: Any) -> None:
+        """Raises if this mapping, or that of a mapped `array`, was detached while a copy between the two ran."""
+        for each in (array, *(shard.array for shard in self.shards)):
+            _check(each)
 
     @property
     def detached(self) -> bool:
