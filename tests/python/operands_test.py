@@ -90,15 +90,66 @@ def test_a_pool_goes_with_its_last_user(client, weight):
 def test_operands_that_failed_are_dropped(client, weight):
     pool = Pool.of(client)
     multiply(pool, weight, integers(8, 6, 2))
-    client.delete(next(tensor for tensor in client.tensors() if tensor.name.endswith(".x")))
-    with pytest.raises(agmm.NotFound):
-        multiply(pool, weight, integers(8, 6, 2))
-    multiply(pool, weight, integers(8, 6, 3))
-    with pytest.raises(agmm.InvalidArgument):
+    with pytest.raises(agmm.InvalidArgument) as kept:  # with a traceback, which refers to them
         multiply(pool, weight, np.zeros((8, 5), np.float32))
+    client._sweep()
+    assert of_operands(client) == []
     multiply(pool, weight, integers(8, 6, 4))
     client._sweep()
     assert of_operands(client) == ["x", "y"]
+    del kept
+
+
+@pytest.mark.parametrize("ends", [["x"], ["y"], ["x", "y"]], ids="".join)
+def test_idle_ones_that_were_deleted_are_replaced(client, weight, ends):
+    pool = Pool.of(client)
+    gate = threading.Barrier(3)
+    threads = [threading.Thread(target=lambda: (gate.wait(), multiply(pool, weight, integers(8, 6, 2)))) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for tensor in client.tensors():
+        if tensor.name.startswith("agmm.operands") and tensor.name[-1] in ends:
+            tensor.delete()
+    for seed in range(5):
+        assert multiply(pool, weight, integers(8, 6, seed))
+    client._sweep()
+    names = of_operands(client)
+    assert names.count("x") <= 3 and names.count("y") <= 3
+
+
+def test_idle_ones_of_a_lost_node_are_replaced():
+    with agmm.world([1, 1], heap="16MiB", threads=1) as world:
+        client = world.clients[0]
+        weight = client.put("W", integers(6, 4, 1), "[K, N_x]", mesh="x=1", ranks=[0])
+        pool = Pool.of(client)
+        assert multiply(pool, weight, integers(8, 6, 2))
+        world.kill(1)
+        world.start(1)
+        world.wait_ready()
+        weight = client.put("W", integers(6, 4, 1), "[K, N_x]", mesh="x=1", ranks=[0])
+        for seed in range(3):
+            assert multiply(pool, weight, integers(8, 6, seed))
+
+
+@pytest.mark.parametrize("end", [agmm.Unavailable, KeyboardInterrupt])
+def test_calls_that_fail_do_not_fill_the_heap(monkeypatch, end):
+    def run(*_, **__):
+        raise end("as if it ended midway")
+
+    with agmm.local(1, heap="8MiB", threads=1) as client:
+        weight = client.put("W", integers(6, 4, 1), "[K, N_x]")
+        pool = Pool.of(client)
+        x = integers(26000, 6, 1)
+        kept = []
+        with monkeypatch.context() as patched:
+            patched.setattr(agmm.Client, "run", run)
+            for _ in range(20):
+                with pytest.raises(end) as raised:
+                    multiply(pool, weight, x)
+                kept.append(raised)
+        multiply(pool, weight, x)
 
 
 def test_idle_ones_make_room_in_a_full_heap():
@@ -117,12 +168,35 @@ def test_devices_of_several_daemons_take_puts_and_gets():
         assert not multiply(pool, weight, integers(8, 6, 3))
 
 
-def test_beyond_the_daemons_mappings_operands_are_put_and_fetched(client, weight):
+def test_devices_of_another_daemon_take_puts_and_gets():
+    with agmm.world([1, 1], heap="16MiB", threads=1) as world:
+        weight = world.clients[0].put("W", integers(6, 4, 1), "[K, N_x]", mesh="x=1", ranks=[1])
+        pool = Pool.of(world.clients[0])
+        for seed in range(3):
+            assert not multiply(pool, weight, integers(8, 6, seed))
+
+
+def test_beyond_the_daemons_mappings_operands_are_put_and_fetched_until_there_are_fewer(client, weight):
+    pool = Pool.of(client)
+    assert multiply(pool, weight, integers(7, 6, 2))
     held = []
     with pytest.raises(agmm.ResourceExhausted, match="mappings"):
         while True:
             held.append(client.map("W"))
-    pool = Pool.of(client)
     assert not multiply(pool, weight, integers(8, 6, 2))
+    held.pop().close()  # X can be mapped now, and Y cannot
+    assert not multiply(pool, weight, integers(8, 6, 3))
     for mapping in held:
         mapping.close()
+    assert multiply(pool, weight, integers(8, 6, 4))
+    assert multiply(pool, weight, integers(9, 6, 5))
+
+
+def test_a_closed_client_is_named_as_the_reason(client, weight):
+    pool = Pool.of(client)
+    multiply(pool, weight, integers(8, 6, 2))
+    client.close()
+    for rows in (8, 9):
+        with pytest.raises(agmm.FailedPrecondition, match="the client of weight 'W' is closed; connect again") as raised:
+            multiply(pool, weight, integers(rows, 6, 3))
+        assert "agmm.operands" not in str(raised.value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import secrets
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 _PREFIX = f"agmm.operands.{secrets.token_hex(8)}"
 _numbers = itertools.count(1)
 
+# What renewals of mappings raise once the tensor was deleted, or its node lost.
+_ENDED = (errors.NotFound, errors.Aborted, errors.Cancelled, errors.Unavailable)
+
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
@@ -42,8 +46,7 @@ class Shape:
 class Operands:
     """X and Y on the devices, for one product at a time. Their owner drops them if a call raises."""
 
-    def __init__(self, client: Client, shape: Shape, mapped: bool) -> None:
-        """Makes X. `mapped`: maps it, if it can be; ResourceExhausted stands for too little memory only."""
+    def __init__(self, client: Client, shape: Shape) -> None:
         self._client = client
         self.shape = shape
         number = next(_numbers)
@@ -52,44 +55,73 @@ class Operands:
         (_, self._sharding), _, _ = operands_of(shape.spec)
         self._mapped_x: Mapping | None = None
         self._mapped_y: Mapping | None = None
-        if mapped:
-            client.create(self._x, (shape.rows, shape.in_features), self._sharding, dtype=shape.dtype, mesh=shape.mesh,
-                          ranks=shape.ranks)
-            try:
-                self._mapped_x = client.map(self._x, writable=True)
-            except (errors.FailedPrecondition, errors.ResourceExhausted):
-                pass  # over TCP, with devices of other hosts, or with more mappings than the daemon allows
 
     @property
     def mapped(self) -> bool:
-        """True if X and Y pass through mappings, false if they are put and fetched."""
-        return self._mapped_x is not None
+        """True if X and Y passed through mappings, false if one of them was put or fetched."""
+        return self._mapped_x is not None and self._mapped_y is not None
+
+    def attach(self, mappable: bool) -> bool:
+        """Attaches X to its mapping, which it makes first, if need be and if `mappable`.
+
+        Returns false if tensors of this mesh cannot be mapped. Errors: those of Mapping.renew and Client.create.
+        """
+        if self._mapped_x is not None:
+            self._mapped_x.renew()
+            return True
+        if not mappable:
+            return False
+        shape = self.shape
+        with contextlib.suppress(errors.AlreadyExists):  # a call has put it, when there were too many mappings
+            self._client.create(self._x, (shape.rows, shape.in_features), self._sharding, dtype=shape.dtype, mesh=shape.mesh,
+                                ranks=shape.ranks)
+        try:
+            self._mapped_x = self._client.map(self._x, writable=True)
+        except errors.ResourceExhausted:
+            pass  # more mappings than the daemon allows at a time
+        except errors.FailedPrecondition:
+            return False  # over TCP, or with devices of other hosts
+        except errors.NotFound:
+            self._client.tensor(self._x)  # raises, unless all devices are of other hosts
+            return False
+        return True
 
     def multiply(self, weight: Tensor, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> JobInfo:
-        """Computes y = x W, of shape.dtype or the spec's. Errors: those of Client.run."""
+        """Computes y = x W, of shape.dtype or the spec's, after attach(). Errors: those of Client.run."""
         if self._mapped_x is None:
             self._client.put(self._x, x, self._sharding, mesh=self.shape.mesh, ranks=self.shape.ranks)
         else:
-            self._mapped_x.renew()
             self._mapped_x.write(x)
             self._mapped_x.commit()
         job = self._client.run(self.shape.spec, tensors={"X": self._x, "W": weight, "Y": self._y}, mesh=self.shape.mesh,
                                ranks=self.shape.ranks)
-        self._fetch(y)
+        if self._mapped_x is None or not self._attach_y():
+            self._client.get(self._y, out=y)
+        else:
+            assert self._mapped_y is not None
+            self._mapped_y.read(y)
+            self._mapped_y.release()
         return job
 
-    def _fetch(self, y: np.ndarray[Any, Any]) -> None:
-        if self._mapped_x is not None and self._mapped_y is None:
+    def _attach_y(self) -> bool:
+        """Returns false if the daemon allows no more mappings."""
+        if self._mapped_y is not None:
             try:
-                self._mapped_y = self._client.map(self._y)
-            except errors.ResourceExhausted:
-                self._mapped_x = None
-        if self._mapped_y is None:
-            self._client.get(self._y, out=y)
-            return
-        self._mapped_y.renew()
-        self._mapped_y.read(y)
-        self._mapped_y.release()
+                self._mapped_y.renew()
+                return True
+            except _ENDED:
+                self._mapped_y = None  # the job has made another Y
+        try:
+            self._mapped_y = self._client.map(self._y)
+        except errors.ResourceExhausted:
+            return False
+        return True
+
+    def drop(self) -> None:
+        """Ends the mappings and lists the tensors, even if a traceback refers to this object."""
+        self._mapped_x = self._mapped_y = None
+        for kept in self._kept:
+            kept.drop()  # and once more when it is collected: a call that failed may yet take effect
 
 
 class Pool:
@@ -120,35 +152,55 @@ class Pool:
 
     def multiply(self, shape: Shape, weight: Tensor, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[JobInfo, bool]:
         """Computes y = x W. Returns the job, and true if x and y passed through mappings. Errors: those of Client.run."""
+        if self._client.closed:
+            raise errors.FailedPrecondition(f"the client of weight {weight.name!r} is closed; connect again, and make the layer "
+                                            "with the new client")
         try:
             return self._multiply(shape, weight, x, y)
         except errors.ResourceExhausted:
             if not self._drop_idle():
                 raise
-        # Here the exception no longer refers to the operands that failed.
         self._client._sweep()
         return self._multiply(shape, weight, x, y)
 
     def _multiply(self, shape: Shape, weight: Tensor, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> tuple[JobInfo, bool]:
-        operands = self._take(shape)
-        job = operands.multiply(weight, x, y)
+        operands = self._attached(shape)
+        try:
+            job = operands.multiply(weight, x, y)
+        except BaseException:
+            operands.drop()
+            raise
         self._give(operands)
         return job, operands.mapped
 
-    def _take(self, shape: Shape) -> Operands:
-        """Returns operands that no other call uses."""
-        place = (shape.mesh, tuple(shape.ranks))
+    def _attached(self, shape: Shape) -> Operands:
+        """Returns operands that no other call uses. Drops idle ones that have ended: by a deletion, or with a node."""
+        while True:
+            idle = self._take_idle(shape)
+            operands = idle or Operands(self._client, shape)
+            try:
+                self._attach(operands)
+                return operands
+            except BaseException as error:
+                operands.drop()
+                if idle is None or not isinstance(error, _ENDED):
+                    raise
+
+    def _attach(self, operands: Operands) -> None:
+        place = (operands.shape.mesh, tuple(operands.shape.ranks))
+        with self._mutex:
+            mappable = place not in self._unmapped
+        if not operands.attach(mappable):
+            with self._mutex:
+                self._unmapped.add(place)
+
+    def _take_idle(self, shape: Shape) -> Operands | None:
         with self._mutex:
             for operands in reversed(self._idle):
                 if operands.shape == shape:
                     self._idle.remove(operands)
                     return operands
-            mapped = place not in self._unmapped
-        made = Operands(self._client, shape, mapped)
-        if not made.mapped:
-            with self._mutex:
-                self._unmapped.add(place)
-        return made
+        return None
 
     def _give(self, operands: Operands) -> None:
         """Keeps the operands for the next call."""
