@@ -5,6 +5,7 @@ import concurrent.futures
 import os
 import pathlib
 import signal
+import sys
 import threading
 import time
 
@@ -12,7 +13,7 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, integers
+from support import LONG, PATIENCE_S, SPEC, integers, stopped
 
 
 @pytest.fixture(scope="module")
@@ -398,7 +399,7 @@ def test_a_mapping_lasts_over_commits(run):
                 for value in range(1, 6):
                     await reader.release()
                     await writer.renew()
-                    writer.write(np.full((4, 4), value))
+                    writer.write(np.full((4, 4), value, np.float32))
                     await writer.commit()
                     tensor = await reader.renew()
                     assert reader.tensor.version == tensor.version
@@ -429,3 +430,66 @@ def test_a_mapping_is_awaited_or_entered(run):
     run(body)
 
 
+@pytest.mark.parametrize("call", [
+    lambda client, mapping: mapping.renew(timeout=PATIENCE_S),
+    lambda client, mapping: client.map("A", timeout=PATIENCE_S),
+    lambda client, mapping: client.fill("A", (4, 4), "[M, K]", ranks=[0], timeout=PATIENCE_S),
+], ids=["renew", "map", "fill"])
+def test_calls_that_wait_for_a_commit_do_not_hold_it_up(run, monkeypatch, call):
+    monkeypatch.setattr(agmm.aio, "_THREADS", 2)
+
+    async def body(client):
+        await client.put("A", np.ones((4, 4), np.float32), "[M, K]", ranks=[0])
+        mappings = []
+        for _ in range(4):
+            mappings.append(await client.map("A", writable=True))
+            await mappings[-1].commit()
+        holder = mappings.pop()
+        await holder.renew()
+
+        async def use(mapping):
+            for each in (await call(client, mapping), mapping):
+                if isinstance(each, agmm.Mapping):
+                    each.close()
+
+        waiting = [asyncio.ensure_future(use(mapping)) for mapping in mappings]
+        await asyncio.sleep(0)  # they have their turns
+        await holder.commit()
+        await asyncio.gather(*waiting)
+
+    run(body)
+
+
+def in_commit():
+    return any(frame.f_code.co_name == "commit" for frame in sys._current_frames().values())
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_the_loop_runs_while_a_mapping_ends_after_a_cancelled_commit(asynchronous):
+    async def main(daemon):
+        async with agmm.aio.connect(daemon.endpoint) as client:
+            await client.fill("A", (4, 4), "[M, K]")
+            mapping = await client.map("A", writable=True)
+
+            async def work():
+                if asynchronous:
+                    async with mapping:
+                        await mapping.commit()
+                else:
+                    with mapping:
+                        await mapping.commit()
+
+            with stopped(daemon):
+                task = asyncio.ensure_future(work())
+                while not in_commit():
+                    await asyncio.sleep(0.01)
+                task.cancel()
+                for _ in range(10):
+                    await asyncio.sleep(0.01)
+                assert in_commit() and task.done() is not asynchronous
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            assert (await client.tensor("A")).has_contents
+
+    with agmm.local(1, heap="16MiB", threads=1) as daemon:
+        asyncio.run(asyncio.wait_for(main(daemon), PATIENCE_S))

@@ -1,8 +1,6 @@
 """Ctrl-C ends each call that waits in the main thread, and cancels the job."""
 
-import contextlib
 import os
-import pathlib
 import signal
 import subprocess
 import sys
@@ -10,7 +8,7 @@ import textwrap
 
 import agmm
 import pytest
-from support import LONG, PATIENCE_S, SPEC, wait_until
+from support import LONG, PATIENCE_S, SPEC, stopped, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
@@ -42,19 +40,6 @@ def start(daemon, text, job_id=0):
     script = textwrap.dedent(PROLOGUE) + textwrap.dedent(text)
     return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint, str(job_id)], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, stdin=subprocess.PIPE, text=True)
-
-
-@contextlib.contextmanager
-def stopped(local):
-    """While the block runs, no thread of the daemon does."""
-    daemon = int(pathlib.Path(local.endpoint + ".lock").read_text())
-    os.kill(daemon, signal.SIGSTOP)
-    try:
-        threads = pathlib.Path(f"/proc/{daemon}/task").iterdir
-        wait_until(lambda: all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads()))
-        yield
-    finally:
-        os.kill(daemon, signal.SIGCONT)
 
 
 def outputs_of(process, patience_s=PATIENCE_S):
@@ -259,7 +244,7 @@ def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs():
             client.world()
             print("connected", flush=True)
             sys.stdin.readline()
-            interrupt_in("submit")
+            interrupt_in("_with_room")
             try:
                 client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)
             except KeyboardInterrupt:
@@ -292,3 +277,25 @@ def test_an_interrupt_ends_a_call_to_a_daemon_that_hangs(call):
         with stopped(local):
             process.stdin.write("\n")
             end_of(process)
+
+
+def test_an_interrupt_ends_the_close_of_a_mapping_after_an_interrupted_commit():
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local as other:
+        other.fill("A", (50, 30), "[M_x, K]")
+        process = start(local, """
+            mapping = client.map("A", writable=True)
+            print("mapped", flush=True)
+            sys.stdin.readline()
+            interrupt_in("commit")
+            with mapping:
+                try:
+                    mapping.commit(timeout=600)
+                finally:
+                    print("left the commit", flush=True)
+                    interrupt_in("close")""")
+        assert process.stdout.readline() == "mapped\n"
+        with stopped(local):
+            process.stdin.write("\n")
+            process.stdin.flush()
+            assert end_of(process, BROKEN_AFTER_S - 5) == "left the commit\n"

@@ -1,5 +1,9 @@
 """Helpers of the tests."""
 
+import contextlib
+import os
+import pathlib
+import signal
 import time
 
 import numpy as np
@@ -15,6 +19,19 @@ def wait_until(holds):
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+@contextlib.contextmanager
+def stopped(local):
+    """While the block runs, no thread of the daemon does."""
+    daemon = int(pathlib.Path(local.endpoint + ".lock").read_text())
+    os.kill(daemon, signal.SIGSTOP)
+    try:
+        threads = pathlib.Path(f"/proc/{daemon}/task").iterdir
+        wait_until(lambda: all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads()))
+        yield
+    finally:
+        os.kill(daemon, signal.SIGCONT)
 
 
 def integers(rows, cols, seed, dtype=np.float32):

@@ -5,8 +5,9 @@
         y = await client.matmul("A[M_x, K] * B[K, N_x] -> C[M, N_x]", x, w)
         print(await y.numpy())
 
-Runs and waits need no thread: the library's callbacks wake the loop. Transfers and short calls run on threads, at most
-32 of each kind at a time for each client and loop. Cancelling a task cancels its transfer or the job that it waits for.
+Runs and waits need no thread: the library's callbacks wake the loop. Transfers, short calls, and calls that wait for a
+mapping's turn run on threads, at most 32 of each kind at a time for each client and loop. Cancelling a task cancels its
+transfer or the job that it waits for.
 """
 
 from __future__ import annotations
@@ -52,12 +53,14 @@ _THREADS = 32
 class _Turns:
     """Limits the threads of one client in one loop.
 
-    Short calls never wait for a turn of the transfers: those may wait for a job, which a short call is to cancel.
+    Short calls never wait for a turn of the others: those may wait for a job or a mapping, which a short call is to cancel
+    or to commit. Transfers do not wait for a turn of the leases: the holder of one may need a transfer before its commit.
     """
 
     def __init__(self) -> None:
         self.calls = asyncio.Semaphore(_THREADS)
         self.transfers = asyncio.Semaphore(_THREADS)
+        self.leases = asyncio.Semaphore(_THREADS)  # calls that wait for the users of a tensor
 
 
 def connect(endpoint: str | None = None, *, session: bool = False, program: str | None = None,
@@ -163,7 +166,7 @@ class AsyncClient:
                    value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
                    timeout: float | None = None) -> AsyncTensor:
         """See agmm.Client.fill."""
-        return self._tensor(await self._call(lambda: self._client.fill(
+        return self._tensor(await self._lease(lambda: self._client.fill(
             name, shape, sharding, kind=kind, seed=seed, value=value, dtype=dtype, mesh=mesh, ranks=ranks, timeout=timeout)))
 
     async def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
@@ -181,10 +184,10 @@ class AsyncClient:
         """See agmm.Client.map. Await the result, or enter it: `async with client.map("X") as mapping`."""
 
         async def make() -> AsyncMapping:
-            return AsyncMapping(self, await self._call(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
-                                                       lambda mapping: mapping.close()))
+            return AsyncMapping(self, await self._lease(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
+                                                        lambda mapping: mapping.close()))
 
-        return Entering(make(), lambda mapping: self._call(mapping.close))
+        return Entering(make(), lambda mapping: mapping._end())
 
     async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
                    progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
@@ -286,6 +289,10 @@ class AsyncClient:
         async with self._turns().calls:
             return await _on_thread(call, undo)
 
+    async def _lease(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+        async with self._turns().leases:
+            return await _on_thread(call, undo)
+
     async def _sweep(self, **options: Any) -> None:
         if self._client._dropped:
             await self._call(lambda: self._client._sweep(**options))
@@ -337,35 +344,62 @@ class AsyncTensor(Tensor):
 class AsyncMapping(Mapping):
     """A tensor's shards in this process's memory, as agmm.Mapping. The methods that ask the daemon are coroutines.
 
-    If the task of a renew() is cancelled, the mapping has ended.
+    Enter it with `with` or `async with`. If the task of a commit() or a release() is cancelled, the call goes on; if that of
+    a renew() is, the mapping has ended.
     """
 
-    __slots__ = ("_async_client",)
+    __slots__ = ("_async_client", "_left")
 
     def __init__(self, client: AsyncClient, mapping: Mapping) -> None:
         for name in Mapping.__slots__:
             if name != "__weakref__":
                 setattr(self, name, getattr(mapping, name))
         self._async_client = client
+        self._left = False  # a call goes on whose task was cancelled
 
     async def commit(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.commit."""
-        return await self._ask(super().commit, timeout)
+        return await self._ask(self._async_client._call, super().commit, timeout)
 
     async def release(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.release."""
-        return await self._ask(super().release, timeout)
+        return await self._ask(self._async_client._call, super().release, timeout)
 
     async def renew(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.renew."""
         try:
-            return await self._ask(super().renew, timeout)
+            return await self._ask(self._async_client._lease, super().renew, timeout)
         except asyncio.CancelledError:
             self.close()
             raise
 
-    async def _ask(self, call: Callable[..., Tensor], timeout: float | None) -> AsyncTensor:
-        return self._async_client._tensor(await self._async_client._call(lambda: call(timeout=timeout)))
+    async def _ask(self, turn: Callable[..., Awaitable[Tensor]], call: Callable[..., Tensor],
+                   timeout: float | None) -> AsyncTensor:
+        try:
+            tensor = await turn(lambda: call(timeout=timeout))
+        except asyncio.CancelledError:
+            self._left = True
+            raise
+        self._left = False
+        return self._async_client._tensor(tensor)
+
+    def close(self) -> None:
+        """See agmm.Mapping.close. If a call goes on whose task was cancelled, the mapping ends after it, and the loop does not
+        wait for that; `async with` does."""
+        if self._left:
+            _start(super().close)
+        else:
+            super().close()
+
+    async def _end(self) -> None:
+        await self._async_client._call(super().close)
+
+    async def __aenter__(self) -> AsyncMapping:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
+                        trace: TracebackType | None) -> None:
+        await self._end()
 
 
 class AsyncJob:

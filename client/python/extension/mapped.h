@@ -22,6 +22,7 @@ class Mapped {
   // A list of (rank, row_begin, row_end, col_begin, col_end, pitch_bytes, address).
   nanobind::list shards() const;
   bool detached() const;
+  // Waits for a commit in progress. An interrupt ends the wait; the mapping ends all the same.
   void Detach();
   // Return the tensor. An interrupted renewal ends the mapping.
   nanobind::tuple Commit(int64_t timeout_ms);

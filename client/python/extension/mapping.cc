@@ -41,6 +41,12 @@ bool Mapped::detached() const { return mapping_->detached(); }
 
 void Mapped::Detach() {
   if (Ended()) return;
+  const Call call;
+  const auto detach = [mapping = mapping_] {
+    mapping->Detach();
+    return Status();
+  };
+  if (CallAndWait(detach).ok()) return;
   const ReleasedGil released;
   mapping_->Detach();
 }
@@ -60,7 +66,10 @@ nb::tuple Mapped::Renew(int64_t timeout_ms) {
     return mapping->Renew(Milliseconds(timeout_ms));
   };
   // Else a lease that arrives later would delay others until the mapping is dropped.
-  const auto end = [this](auto&) { Detach(); };
+  const auto end = [this](auto&) {
+    const ReleasedGil released;
+    mapping_->Detach();
+  };
   return FieldsOf(ValueOf(CallAndWait(renew, end)));
 }
 
