@@ -5,6 +5,7 @@ that begins with ```python torch needs torch. A block that begins with ```sh pri
 has had a job. tests/docs runs all other commands, and README.md's Python, in the environment that its commands create.
 """
 
+import concurrent.futures
 import importlib.util
 import os
 import pathlib
@@ -13,9 +14,10 @@ import subprocess
 import sys
 
 import agmm
+import numpy as np
 import pytest
 from agmm import programs
-from support import A, B, SPEC
+from support import A, B, PATIENCE_S, SPEC
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENTS = [*(path for path in sorted((ROOT / "docs").glob("*.md")) if "```python" in path.read_text()),
@@ -40,6 +42,22 @@ def test_the_blocks_run(document: pathlib.Path, tmp_path: pathlib.Path) -> None:
     script.write_text("\n".join(code))
     done = subprocess.run([sys.executable, str(script)], cwd=tmp_path, capture_output=True, text=True, timeout=DEADLINE_S)
     assert done.returncode == 0, done.stderr
+
+
+def test_programs_that_run_the_loop_of_mappings_do_not_stop_each_other() -> None:
+    (body,) = [body for _, body in blocks((ROOT / "docs/python.md").read_text()) if ".renew()" in body]
+    before, loop = body.split("with client.map(", 1)
+    with agmm.local(devices=2, heap="16MiB", threads=1) as local, agmm.connect(local.endpoint) as first:
+        names = {"a": np.ones((256, 256), np.float32), "client": first}
+        exec(before, names)
+
+        def run(_: int) -> None:
+            with agmm.connect(local.endpoint, call_timeout=PATIENCE_S, transfer_timeout=PATIENCE_S) as client:
+                for _ in range(10):
+                    exec("with client.map(" + loop, names | {"client": client})
+
+        with concurrent.futures.ThreadPoolExecutor(2) as pool:
+            assert list(pool.map(run, range(2))) == [None, None]
 
 
 def test_the_commands_for_a_private_daemon_run(tmp_path: pathlib.Path) -> None:

@@ -137,17 +137,20 @@ class Mapping:
 
     A context manager that ends the mapping. Until commit() or release(), jobs and calls that write the tensor wait, and if
     the mapping is writable, readers wait too; the thread that holds it must not wait for any of them. From then on the
-    arrays are detached, until renew() attaches the same arrays again: one mapping serves a loop of jobs.
+    arrays are detached, until renew() attaches the same arrays again: one mapping serves a loop of jobs. Hold one at a
+    time: two programs that each hold one tensor and wait for the other's would not go on.
 
-        with client.map("X", writable=True) as x, client.map("Y") as y:
-            for batch in batches:
-                x.renew()
-                x.write(batch)
-                x.commit()
-                y.release()
-                client.run(spec, "X", "W", "Y")
-                y.renew()
-                use(y.read())
+        with client.map("Y") as y:
+            y.release()
+            with client.map("X", writable=True) as x:
+                for batch in batches:
+                    x.renew()
+                    x.write(batch)
+                    x.commit()
+                    client.run(spec, "X", "W", "Y")
+                    y.renew()
+                    use(y.read())
+                    y.release()
 
     A mapping also ends with its client, session, world or daemon, and once the tensor is deleted. If a writable mapping
     ends without a commit, the tensor has no contents afterwards.
@@ -276,7 +279,10 @@ class Mapping:
         return Tensor(self._client, fields, self.tensor._kept)
 
     def close(self) -> None:
-        """Ends the mapping. A writable one that holds writes without a commit leaves the tensor without contents."""
+        """Ends the mapping. A writable one that holds writes without a commit leaves the tensor without contents.
+
+        Waits for a commit in progress on another thread, or after Ctrl-C; another Ctrl-C ends this wait, too.
+        """
         self._mapping.detach()
 
     def __enter__(self) -> Mapping:
