@@ -86,3 +86,13 @@ def test_a_gradient_is_refused(client):
 def test_import_agmm_leaves_jax_alone():
     code = "import agmm, agmm.aio, sys; sys.exit('jax' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_a_detached_array_is_no_operand(client):
+    client.fill("A", (4, 4), "[M, K]", ranks=[0])
+    with client.map("A") as mapping:
+        array = mapping.array
+        agmm.jax.matmul(array, np.ones((4, 4), np.float32), client=client)
+    for operands in ((array, np.ones((4, 4), np.float32)), (np.ones((4, 4), np.float32), array)):
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'A' is detached"):
+            agmm.jax.matmul(*operands, client=client)

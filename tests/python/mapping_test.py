@@ -424,6 +424,27 @@ def test_a_detached_array_is_no_source_of_a_write(client, monkeypatch):
             target.write(mapped)
 
 
+@pytest.mark.parametrize("call", ["put", "put of another order", "put of a list", "matmul"])
+def test_a_detached_array_is_no_operand(client, call):
+    put(client, sharding="[M, K]")
+    with client.map("A") as mapping:
+        array, transpose, rows = mapping.array, mapping.array.T, list(mapping.array)
+        calls = {
+            "put": lambda progress=None: client.put("B", array, "[M, K]", progress=progress),
+            "put of another order": lambda progress=None: client.put("B", transpose, "[M, K]", progress=progress),
+            "put of a list": lambda: client.put("B", rows, "[M, K]"),
+            "matmul": lambda: client.matmul(SPEC, array, np.ones((6, 4), np.float32)),
+        }
+        calls[call]()
+        if call.startswith("put") and call != "put of a list":
+            with pytest.raises(agmm.FailedPrecondition, match="tensor 'A' is detached"):
+                calls[call](lambda moved, total: mapping.detached or mapping.release() and None)
+        else:
+            mapping.release()
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'A' is detached"):
+            calls[call]()
+
+
 def test_the_text_of_a_shard_is_short(client):
     with client.fill("A", (64, 64), "[M_x, K]").map() as mapping:
         assert repr(mapping.shards[0]) == "Shard(rank=0, rows=slice(0, 32, None), cols=slice(0, 64, None))"

@@ -167,6 +167,8 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _from_torch(torch, given, argument)
+    if isinstance(given, (list, tuple)):  # numpy.asarray would read mapped arrays among them without their guard
+        given = [each.view(np.ndarray) if type(each) is not np.ndarray and isinstance(each, np.ndarray) else each for each in given]
     device = tuple(given.__dlpack_device__()) if hasattr(given, "__dlpack_device__") else None
     if device is not None and device[0] not in _DLPACK_HOST_DEVICES:
         raise errors.InvalidArgument(f"{argument} is on DLPack's device {device}; copy it to host memory, which agmm reads")

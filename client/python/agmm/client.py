@@ -16,7 +16,7 @@ from .dtypes import dtype_of, name_of, number_of
 from .files import LoadedFile, Rule, loaded_file, path_of, rules_of
 from .job import Job
 from .job_info import JobInfo, job_info
-from .mapping import Mapping
+from .mapping import Mapping, check_attached
 from .product import Product
 from .requests import job_request, reference_of, tensors_of
 from .session_info import SessionInfo, session_info
@@ -144,10 +144,13 @@ class Client:
         rest = (arguments.callback(progress, "progress"), to_ms(timeout), stop)
         if arrays.is_plain(matrix, chosen):
             address = matrix.__array_interface__["data"][0]
-            return Tensor(self, self._with_room(self._client.put, name, spec, address, matrix.nbytes, *rest))
+            tensor = Tensor(self, self._with_room(self._client.put, name, spec, address, matrix.nbytes, *rest))
+            check_attached(array)  # a mapped array whose mapping ended midway became NaN
+            return tensor
         overflows: list[tuple[str, int]] = []
         block = arrays.reader_of(matrix, chosen, lambda *found: overflows.append(found))
         tensor = Tensor(self, self._with_room(self._client.put_blocks, name, spec, block, *rest))
+        check_attached(array)
         if overflows:
             arguments.warn(f"overflow encountered in cast from {matrix.dtype} to {name_of(chosen)}")
         return tensor

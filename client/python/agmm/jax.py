@@ -16,6 +16,7 @@ import numpy as np
 
 from . import errors, shared
 from .dtypes import DTYPES
+from .mapping import check_attached
 from .product import operands_of, result_dtype_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     their text. It has no gradient: jax says so when one is taken.
     """
     operands_of(spec)
+    for operand in (a, b):
+        check_attached(operand)  # jax reads a mapped array's memory without its guard
     a, b = jax.numpy.asarray(a), jax.numpy.asarray(b)
     if a.ndim != 2 or b.ndim != 2 or a.shape[1] != b.shape[0]:
         raise errors.InvalidArgument(f"shapes {a.shape} and {b.shape} have no product; give M x K and K x N")

@@ -33,7 +33,7 @@ class MappedArray(np.ndarray[Any, Any]):
 
     def __getattribute__(self, name: str) -> Any:
         if not name.startswith("_"):
-            _check(self)
+            check_attached(self)
         return super().__getattribute__(name)
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, out: Any = (), **options: Any) -> Any:
@@ -49,7 +49,7 @@ class MappedArray(np.ndarray[Any, Any]):
         return _guarded_view(plain, (args, kwargs))
 
 
-def _check(array: Any) -> None:
+def check_attached(array: Any) -> None:
     """Raises for a mapped array whose mapping is detached. Other arrays pass."""
     memory = array._memory if isinstance(array, MappedArray) else None
     if memory is not None and memory.mapping.detached:
@@ -91,7 +91,7 @@ def _guarded(name: str) -> Any:
     method = getattr(np.ndarray, name)
 
     def guarded(self: MappedArray, *args: Any) -> Any:
-        _check(self)
+        check_attached(self)
         return method(self, *args)
 
     guarded.__name__ = name
@@ -242,7 +242,7 @@ class Mapping:
     def _check_copied(self, array: Any) -> None:
         """Raises if this mapping, or that of a mapped `array`, was detached while a copy between the two ran."""
         for each in (array, *(shard.array for shard in self.shards)):
-            _check(each)
+            check_attached(each)
 
     @property
     def detached(self) -> bool:

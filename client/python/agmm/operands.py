@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _PREFIX = f"agmm.operands.{secrets.token_hex(8)}"
 _numbers = itertools.count(1)
 
-# What renewals of mappings raise once the tensor was deleted, or its node lost.
+# Raised by the renewal of a mapping whose tensor was deleted, or whose node was lost.
 _ENDED = (errors.NotFound, errors.Aborted, errors.Cancelled, errors.Unavailable)
 
 
