@@ -128,7 +128,7 @@ def test_an_interrupt_ends_the_load_of_a_silent_pipe(client, daemon, tmp_path, h
     path = tmp_path / "silent.safetensors"
     os.mkfifo(path)
     process = start(daemon, f"""
-        interrupt_in("_load")
+        interrupt_in("_with_room")
         writer = os.open({str(path)!r}, os.O_RDWR) if {has_writer} else None
         client.load({str(path)!r}, {{"*": "[M, N]"}})""")
     end_of(process)

@@ -136,10 +136,10 @@ _CLASSES: tuple[type[Error], ...] = (
 
 # Names of the daemon's protocol, and advice for command lines and C++, in the words of this package.
 _WORDS = [(re.compile(pattern), words) for pattern, words in (
-    (r"^options\.chunk_count ", "option chunks "),
-    (r"^options\.k_chunk_count ", "option k_chunks "),
-    (r"^options\.workspace_shard_count ", "option workspace_shards "),
-    (r"^repeat_count ", "option repeat "),
+    (r"^the number of chunks a shard ", "option chunks "),
+    (r"^the number of chunks along K ", "option k_chunks "),
+    (r"^the number of shards in the workspace ", "option workspace_shards "),
+    (r"^the number of repeats ", "option repeat "),
     (r"^options\.", "option "),
     (r"^spec\.rows ", "the number of rows "),
     (r"^spec\.cols ", "the number of columns "),
