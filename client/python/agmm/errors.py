@@ -136,14 +136,6 @@ _CLASSES: tuple[type[Error], ...] = (
 
 # Names of the daemon's protocol, and advice for command lines and C++, in the words of this package.
 _WORDS = [(re.compile(pattern), words) for pattern, words in (
-    (r"^the number of chunks a shard ", "option chunks "),
-    (r"^the number of chunks along K ", "option k_chunks "),
-    (r"^the number of shards in the workspace ", "option workspace_shards "),
-    (r"^the number of repeats ", "option repeat "),
-    (r"^options\.", "option "),
-    (r"^spec\.rows ", "the number of rows "),
-    (r"^spec\.cols ", "the number of columns "),
-    (r"^spec\.", "the "),
     (r"\(tensor rm ([^)]*)\)", r"(client.delete('\1'))"),
     (r"(is float64, .*numpy\.save\(.*)$", r"\1, or put it: client.put(name, numpy.load(path), sharding, dtype='f32')"),
 )]

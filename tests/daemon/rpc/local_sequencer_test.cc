@@ -324,12 +324,14 @@ TEST_F(LocalSequencerTest, ASessionIsClosedOnlyWithItsKey) {
 }
 
 TEST_F(LocalSequencerTest, AListedSessionHasThePrincipalOfItsCall) {
+  // No other field has these digits.
+  constexpr uint64_t kKey = 7'707'770'777'077'777;
   CallContext ctx;
   ctx.principal = "uid:7";
   v1::OpenedSessionRequest open;
   open.set_session_id("s");
   open.set_node(1);
-  open.set_key(77);
+  open.set_key(kKey);
   open.set_program("train.py");
   ASSERT_TRUE(Ask<v1::OpenedSessionResponse>(&SequencerCalls::opened_session, open, ctx).ok());
   const auto list =
@@ -338,7 +340,7 @@ TEST_F(LocalSequencerTest, AListedSessionHasThePrincipalOfItsCall) {
   ASSERT_EQ(list->sessions_size(), 1);
   EXPECT_EQ(list->sessions(0).owner(), "uid:7");
   EXPECT_EQ(list->sessions(0).program(), "train.py");
-  EXPECT_EQ(list->DebugString().find("77"), std::string::npos) << "the key is secret";
+  EXPECT_EQ(list->DebugString().find(absl::StrCat(kKey)), std::string::npos) << "the key is secret";
 }
 
 TEST_F(LocalSequencerTest, IdsOfAnEarlierSequencerAreRefused) {

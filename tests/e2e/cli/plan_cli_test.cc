@@ -239,7 +239,7 @@ TEST(PlanCli, MistakesAreUsageErrorsInFewWords) {
   } cases[] = {
       {"",
        "agmmctl: a command is missing after \"agmmctl\"; use one of status, topo, tensor, job, "
-       "matmul, bench, tune, plan, simulate, advise\n"},
+       "session, matmul, bench, tune, plan, simulate, advise\n"},
       {"paln", "agmmctl: unknown command \"paln\"; did you mean \"plan\"?\n"},
       {"tensor lst",
        "agmmctl: unknown command \"lst\" of \"agmmctl tensor\"; did you mean \"list\"?\n"},
