@@ -81,9 +81,6 @@ class Operands:
             pass  # more mappings than the daemon allows at a time
         except errors.FailedPrecondition:
             return False  # over TCP, or with devices of other hosts
-        except errors.NotFound:
-            self._client.tensor(self._x)  # raises, unless all devices are of other hosts
-            return False
         return True
 
     def multiply(self, weight: Tensor, x: np.ndarray[Any, Any], y: np.ndarray[Any, Any]) -> JobInfo:
