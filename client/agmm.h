@@ -265,11 +265,11 @@ struct SaveOptions {
 // Thread-safe, except for moves, the destructor, and tensor() during a Renew.
 //
 // A mapping is detached by Commit and Release, until Renew. It ends by Detach, with its client,
-// session, world or daemon, and once the tensor is deleted. If a writable mapping ends without a
-// commit, the tensor has no contents afterwards. Detached memory reads as NaN (behind 512 MiB of a
-// shard as zero, and if Linux has no room for mappings, a use faults), and what is written to it is
-// lost. A process that is stopped (SIGSTOP) keeps the space until it continues or
-// ends. Forked children do not inherit mappings.
+// session, world or daemon, and if the tensor is deleted, once it is detached. If a writable
+// mapping ends while it is not detached, the tensor has no contents afterwards. Detached memory
+// reads as NaN (behind 512 MiB of a shard as zero, and if Linux has no room for mappings, a use
+// faults), and what is written to it is lost. A process that is stopped (SIGSTOP) keeps the space
+// until it continues or ends. Forked children do not inherit mappings.
 class Mapping {
  public:
   // Rows and columns [begin, end) of the tensor. Row r starts at data + (r - row_begin) *

@@ -183,8 +183,10 @@ absl::Status Caller::Call::NoAnswer(const grpc::Status& status, bool answered_be
     return absl::CancelledError("cancelled");
   if (code == grpc::StatusCode::CANCELLED && stop_.stop_requested()) return StoppedError();
   if (code == grpc::StatusCode::DEADLINE_EXCEEDED) {
-    return absl::DeadlineExceededError(
-        absl::StrFormat("the daemon at %s did not answer in time; see its log", endpoint));
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "the daemon at %s did not answer in time: a tensor of the call may be in use, "
+        "for example by a mapping of this program, or the daemon may hang; see its log",
+        endpoint));
   }
   if (code == grpc::StatusCode::UNIMPLEMENTED) {
     return absl::UnimplementedError(absl::StrFormat(

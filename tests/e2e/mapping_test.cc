@@ -163,6 +163,15 @@ TEST_F(MappingOfTwo, ATensorWithShardsElsewhereIsNotMappedForWriting) {
   EXPECT_EQ(FirstElement(connection.get()), 1.0f);
 }
 
+TEST_F(MappingOfTwo, ATensorWithAllShardsElsewhereIsNotMapped) {
+  const auto connection = Connect(0);
+  Put(connection.get(), {1});
+  for (const bool writable : {false, true}) {
+    const auto mapping = TensorMapping::Open(connection.get(), Begin(writable), Soon());
+    EXPECT_EQ(mapping.status().code(), absl::StatusCode::kFailedPrecondition) << mapping.status();
+  }
+}
+
 TEST_F(MappingOfTwo, OverTcpIsRefused) {
   Put(Connect(0).get(), {0});
   Connection connection(*ResolveEndpoint(world_.Address(0)));

@@ -315,6 +315,19 @@ def test_an_array_is_written_to_each_copy(client):
     np.testing.assert_array_equal(client.get("C"), array * 2)
 
 
+def test_copies_that_differ_are_not_committed(client):
+    array = put(client, sharding="[M, K]")
+    with client.map("A", writable=True) as mapping:
+        mapping.shards[1].array[3, 5] = np.nan
+        with pytest.raises(agmm.FailedPrecondition, match=r"rows 0:4, columns 0:6 of 'A' on ranks 0 and 1 differ; write all"):
+            mapping.commit()
+        assert not mapping.detached
+        mapping.shards[0].array[3, 5] = np.nan
+        mapping.commit()
+    array[3, 5] = np.nan
+    np.testing.assert_array_equal(client.get("A"), array)
+
+
 def test_read_and_write_check_their_arrays(client):
     array = put(client, dtype="bf16")
     with client.map("A") as mapping:

@@ -344,7 +344,7 @@ class AsyncTensor(Tensor):
 class AsyncMapping(Mapping):
     """A tensor's shards in this process's memory, as agmm.Mapping. The methods that ask the daemon are coroutines.
 
-    Enter it with `with` or `async with`. If the task of a commit() or a release() is cancelled, the call goes on; if that of
+    `async with client.map("X") as mapping` makes and ends one. If the task of a commit() or a release() is cancelled, the call goes on; if that of
     a renew() is, the mapping has ended.
     """
 

@@ -152,8 +152,8 @@ class Mapping:
                     use(y.read())
                     y.release()
 
-    A mapping also ends with its client, session, world or daemon, and once the tensor is deleted. If a writable mapping
-    ends without a commit, the tensor has no contents afterwards.
+    A mapping also ends with its client, session, world or daemon, and if the tensor is deleted, once it is detached. If a
+    writable mapping ends while it is attached, the tensor has no contents afterwards.
     """
 
     __slots__ = ("_client", "_mapping", "_writable", "tensor", "shards", "__weakref__")
@@ -253,10 +253,25 @@ class Mapping:
         """Makes the shards the tensor's contents, detaches the arrays, and returns the tensor with its new version.
 
         No thread may be writing to the shards. Errors: FailedPrecondition if the mapping is read-only, or detached by an
-        earlier commit; NotFound, Cancelled, Aborted or Unavailable if it had ended; DeadlineExceeded if the outcome is not
-        known: the mapping has ended.
+        earlier commit, or if copies of a part differ: the mapping stays as it is then; NotFound, Cancelled, Aborted or
+        Unavailable if it had ended; DeadlineExceeded if the outcome is not known: the mapping has ended.
         """
+        self._check_copies()
         return self._returned(self._mapping.commit(to_ms(timeout)))
+
+    def _check_copies(self) -> None:
+        """Refuses copies that differ in a bit, because a product would take them for the same."""
+        if not self._writable or self.detached:
+            return
+        first: dict[tuple[int, int], Shard] = {}
+        for shard in self.shards:
+            other = first.setdefault((shard.rows.start, shard.cols.start), shard)
+            bits = [each.array.view(np.ndarray).view(f"u{self.tensor.dtype.itemsize}") for each in (shard, other)]
+            if shard is not other and not np.array_equal(*bits):
+                raise errors.FailedPrecondition(
+                    f"the copies of rows {shard.rows.start}:{shard.rows.stop}, columns {shard.cols.start}:{shard.cols.stop} of "
+                    f"{self.tensor.name!r} on ranks {other.rank} and {shard.rank} differ; write all of them, as write() does, and "
+                    "commit again")
 
     def release(self, *, timeout: float | None = None) -> Tensor:
         """Detaches the arrays of a read-only mapping, so that writers of the tensor need not wait; returns the tensor.
@@ -279,7 +294,7 @@ class Mapping:
         return Tensor(self._client, fields, self.tensor._kept)
 
     def close(self) -> None:
-        """Ends the mapping. A writable one that holds writes without a commit leaves the tensor without contents.
+        """Ends the mapping. A writable one that is attached leaves the tensor without contents.
 
         Waits for a commit in progress on another thread, or after Ctrl-C; another Ctrl-C ends this wait, too.
         """

@@ -213,6 +213,27 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
   EXPECT_THAT(Launched(), ElementsAre(queued));
 }
 
+TEST_F(ProgressTest, AJobThatCouldReadWithItsHolderNamesTheJobBetween) {
+  const Operands3 tensors = MakeOperands(), others = MakeOperands();
+  const uint64_t first = Launch(Request(tensors));
+  Done(0, first);
+  Done(1, first);
+  Answer<v1::BeginLeaseResponse> read;
+  v1::BeginLeaseRequest lease;
+  lease.set_tensor_id(tensors.c);
+  lease.set_node(1);
+  Do([&] { catalog_->BeginLease({}, lease, read.reply()); });
+  ASSERT_TRUE(read.Get().ok());
+  const uint64_t writer = SubmitOk(Request(tensors));
+  const uint64_t reader = SubmitOk(Request({others.a, tensors.c, others.c}));
+  const v1::Job got = *Ask(reader).Get();
+  EXPECT_EQ(got.waits_for().job_id(), writer);
+  EXPECT_EQ(got.waits_for().reason(),
+            absl::StrFormat("tensor %d, behind job %d, which waited for a transfer or a mapping "
+                            "through node n1",
+                            tensors.c, writer));
+}
+
 TEST_F(ProgressTest, AJobBehindATransferNamesItsHolderAndTheFirstJobBeforeThatOne) {
   const Operands3 slow = MakeOperands(), tensors = MakeOperands();
   BeginWrite(slow.a);
