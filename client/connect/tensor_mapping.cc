@@ -195,12 +195,14 @@ absl::StatusOr<v1::Tensor> TensorMapping::Return(const v1::MapTensorRequest& req
     Detach();
     ending_ = true;
   }
-  return Ask(
-      lock, request, deadline,
-      absl::StrFormat(writable_ ? "the daemon did not answer the commit of \"%s\" in time; its "
-                                  "version says whether the contents are the new ones"
-                                : "the daemon did not answer the release of \"%s\" in time",
-                      tensor_.name()));
+  const std::string overdue =
+      writable_ ? absl::StrFormat(
+                      "the daemon did not answer the commit of \"%s\" in time; its version "
+                      "says whether the contents are the new ones",
+                      tensor_.name())
+                : absl::StrFormat("the daemon did not answer the release of \"%s\" in time",
+                                  tensor_.name());
+  return Ask(lock, request, deadline, overdue);
 }
 
 absl::StatusOr<v1::Tensor> TensorMapping::Renew(Deadline deadline) {

@@ -167,13 +167,23 @@ void ServedMapping::OnKept(absl::StatusOr<v1::EndLeaseResponse> response) {
     if (!pin_.held()) pin_ = lease_;
     v1::MapTensorResponse answer;
     *answer.mutable_tensor() = std::move(*response->mutable_tensor());
-    if (client_.send)
-      after.Add([send = client_.send, answer = std::move(answer)] { send(answer); });
+    answer_ = [send = client_.send, answer = std::move(answer)] { send(answer); };
+    after.Add([self = shared_from_this()] { self->SendAnswer(); });
     if (deleted_ && !end_.has_value()) end_ = Deleted(lease_.tensor());
   } else if (!end_.has_value()) {
     end_ = response.status();
   }
   Advance(&after);
+}
+
+void ServedMapping::SendAnswer() {
+  std::lock_guard sending(sending_);
+  std::function<void()> answer;
+  {
+    std::lock_guard lock(mutex_);
+    answer = std::exchange(answer_, nullptr);
+  }
+  if (answer) answer();
 }
 
 void ServedMapping::Renew() {
@@ -283,7 +293,12 @@ void ServedMapping::Finish(Deferred* after) {
 
 void ServedMapping::Tell(const absl::Status& status, Deferred* after) {
   const Client client = std::exchange(client_, {});
-  if (client.end) after->Add([end = client.end, status] { end(status); });
+  if (!client.end) return;
+  // Another thread may be about to send the answer to a commit.
+  after->Add([self = shared_from_this(), end = client.end, status] {
+    self->SendAnswer();
+    end(status);
+  });
 }
 
 void ServedMapping::OnUses(int64_t count) {

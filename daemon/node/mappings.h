@@ -73,6 +73,8 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   void OnLease(absl::StatusOr<HeldLease> lease);
   void OnKept(absl::StatusOr<v1::EndLeaseResponse> response);
   void OnReturned(absl::StatusOr<v1::EndLeaseResponse> response);
+  // Sends the answer that was not sent yet, if any.
+  void SendAnswer();
   // Called when the client has sent `count` bytes after its token: one for each renewal, before it
   // uses the shards.
   void OnUses(int64_t count);
@@ -95,7 +97,9 @@ class ServedMapping : public std::enable_shared_from_this<ServedMapping> {
   Mappings* const mappings_;
   std::atomic<bool> writable_ = false;
 
-  std::mutex mutex_;  // of all below
+  std::mutex sending_;  // while an answer is sent, so that no end overtakes it; before mutex_
+  std::mutex mutex_;    // of all below
+  std::function<void()> answer_;  // sends the last answer; null once it was taken
   Phase phase_ = Phase::kIdle;
   Client client_;                         // null once the end was reported
   std::string session_id_;                // ends the mapping

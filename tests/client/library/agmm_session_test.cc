@@ -43,7 +43,9 @@ TEST_F(LibrarySession, IsListedWithWhatItHolds) {
   // The job has made C, which is whole in its rows on both devices.
   EXPECT_EQ(own.tensor_count, 3);
   int64_t bytes = 0;
-  for (const TensorInfo& tensor : *first->List()) bytes += 2 * tensor.shard_bytes;
+  const auto tensors = first->List();
+  ASSERT_TRUE(tensors.ok());
+  for (const TensorInfo& tensor : *tensors) bytes += 2 * tensor.shard_bytes;
   EXPECT_EQ(own.tensor_bytes, bytes);
 
   const SessionInfo& other = list->back();
