@@ -214,7 +214,8 @@ TEST_F(ProgressTest, AJobThatWaitsForATensorNamesItsHolder) {
 }
 
 TEST_F(ProgressTest, AJobThatCouldReadWithItsHolderNamesTheJobBetween) {
-  const Operands3 tensors = MakeOperands(), others = MakeOperands();
+  // C has the shape of the B of the others.
+  const Operands3 tensors = MakeOperands(32), others = MakeOperands();
   const uint64_t first = Launch(Request(tensors));
   Done(0, first);
   Done(1, first);
