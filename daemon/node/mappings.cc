@@ -163,16 +163,17 @@ void ServedMapping::OnKept(absl::StatusOr<v1::EndLeaseResponse> response) {
   std::lock_guard lock(mutex_);
   phase_ = Phase::kKept;
   leased_ = offered_ = false;
-  if (response.ok()) {
-    if (!pin_.held()) pin_ = lease_;
-    v1::MapTensorResponse answer;
-    *answer.mutable_tensor() = std::move(*response->mutable_tensor());
-    answer_ = [send = client_.send, answer = std::move(answer)] { send(answer); };
-    after.Add([self = shared_from_this()] { self->SendAnswer(); });
-    if (deleted_ && !end_.has_value()) end_ = Deleted(lease_.tensor());
-  } else if (!end_.has_value()) {
-    end_ = response.status();
+  if (response.ok() && !pin_.held()) pin_ = lease_;
+  if (!response.ok() || deleted_) {
+    if (!end_.has_value()) end_ = response.ok() ? Deleted(lease_.tensor()) : response.status();
+    return Advance(&after);
   }
+  v1::MapTensorResponse answer;
+  *answer.mutable_tensor() = std::move(*response->mutable_tensor());
+  answer_ = [send = client_.send, answer = std::move(answer)] { send(answer); };
+  after.Add([self = shared_from_this()] { self->SendAnswer(); });
+  // An error would let gRPC drop the answer.
+  if (end_.has_value()) end_ = absl::OkStatus();
   Advance(&after);
 }
 

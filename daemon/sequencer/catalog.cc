@@ -251,6 +251,10 @@ absl::StatusOr<v1::Tensor> Catalog::End(Lease* lease, LeaseEnd how, bool pin) {
         "session",
         Describe(entry->tensor)));
   }
+  if (pin && entry->link == Link::kUnlinked) {
+    refusal = absl::NotFoundError(
+        absl::StrFormat("%s was deleted while it was mapped", Describe(entry->tensor)));
+  }
   const bool links = commit && entry->link == Link::kPut;
   Entry* old = links ? entries_.FindNamed(entry->tensor.name()) : nullptr;
   if (old != nullptr)
@@ -270,7 +274,6 @@ absl::StatusOr<v1::Tensor> Catalog::End(Lease* lease, LeaseEnd how, bool pin) {
   v1::Tensor tensor = entry->tensor;
   if (pin && refusal.ok()) {
     leases_.Pin(lease);
-    if (entry->link == Link::kUnlinked) SendEndMappings(*lease);
     GrantOrErase(entry);
   } else {
     ReleaseLease(lease);

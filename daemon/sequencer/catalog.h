@@ -91,6 +91,7 @@ class Catalog : public WorldListener {
   // Ends a waiting lease.
   void Refuse(Lease* lease, const absl::Status& why);
   // Ends a granted lease, or turns it into a pin. Returns the tensor's state at that moment.
+  // Errors: NOT_FOUND for a pin of a deleted tensor.
   absl::StatusOr<v1::Tensor> End(Lease* lease, LeaseEnd how, bool pin);
   // The tensor of the pin is deleted.
   void SendEndMappings(const Lease& pin);

@@ -216,10 +216,10 @@ TEST_F(MapTensor, ACommitInFlightIsDecidedByItsAnswer) {
   mappings_->EndAll(absl::AbortedError("the world changed"));
   control_.hold_end_ = false;
   control_.AnswerEnd();
-  // The client gets the answer before the end.
+  // The client gets the answer, and then the end.
   ASSERT_TRUE(client.Reads());
   EXPECT_EQ(client.response.tensor().version(), 5u);
-  EXPECT_EQ(client.stream->Finish().error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_TRUE(client.stream->Finish().ok());
 }
 
 TEST_F(MapTensor, ACommitThatIsRefusedFails) {
@@ -397,7 +397,6 @@ TEST_F(MapTensor, ItEndsWithADeletedTensorOnceItHasNoLease) {
   EXPECT_FALSE(idle.Reads());
   EXPECT_EQ(idle.stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
   busy.Commit();
-  ASSERT_TRUE(busy.Reads());
   EXPECT_FALSE(busy.Reads());
   EXPECT_EQ(busy.stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_TRUE(Eventually([&] { return mappings_->count() == 0; }));
