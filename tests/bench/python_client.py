@@ -131,7 +131,7 @@ def measure_products(client, rounds):
             client.run(LAYER, "X", weight, "Y")
             client.get("Y", out=y)
 
-        def map_anew():
+        def map_in_each_call():
             with client.map("X", writable=True) as mapping:
                 mapping.write(x)
                 mapping.commit()
@@ -141,7 +141,7 @@ def measure_products(client, rounds):
 
         pool = Pool.of(client)
         shape = Shape(LAYER, m, k, weight.dtype, n, weight.mesh, weight.ranks)
-        ways = {"job": lambda: client.run(LAYER, "X", weight, "Y"), "put and get": put_and_get, "map anew": map_anew,
+        ways = {"job": lambda: client.run(LAYER, "X", weight, "Y"), "put and get": put_and_get, "map in each call": map_in_each_call,
                 "renew": lambda: pool.multiply(shape, weight, x, y)}
         seen[m, k, n] = {way: [] for way in ways}
         for round in range(10 * rounds + WARM_UP):
