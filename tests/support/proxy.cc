@@ -62,6 +62,11 @@ void Proxy::Break() {
   Cut();
 }
 
+void Proxy::BreakAfterToClient(int64_t bytes) {
+  break_at_cut_ = true;
+  CutAfterToClient(bytes);
+}
+
 void Proxy::Stop() {
   stopping_ = true;
   if (acceptor_.joinable()) acceptor_.join();
@@ -101,6 +106,8 @@ bool Proxy::PassOn(Direction direction, int from, int to) {
     sent += part;
   }
   if (until_cut == 0) return true;
+  // Before the count, which tells the test that the cut has happened.
+  if (size == until_cut && break_at_cut_.exchange(false)) Break();
   until_cut_[direction] = until_cut - size;
   return until_cut > size;
 }

@@ -32,6 +32,8 @@ class Proxy {
   void CutAfterToClient(int64_t bytes) { until_cut_[kToClient] = bytes; }
   // Closes all connections, and every later one at once, until Restore.
   void Break();
+  // Like CutAfterToClient, and then Break.
+  void BreakAfterToClient(int64_t bytes);
   void Restore() { broken_ = false; }
   // Closes the next connection only.
   void RefuseOne() { refuse_one_ = true; }
@@ -49,7 +51,8 @@ class Proxy {
 
   const int to_port_;
   int listener_ = -1, port_ = 0;
-  std::atomic<bool> hold_ = false, broken_ = false, refuse_one_ = false, stopping_ = false;
+  std::atomic<bool> hold_ = false, broken_ = false, refuse_one_ = false, stopping_ = false,
+                    break_at_cut_ = false;
   std::atomic<int> cuts_ = 0, refused_ = 0;
   std::atomic<int64_t> until_cut_[2] = {0, 0};  // bytes; 0: no cut is planned
   std::mutex mutex_;
