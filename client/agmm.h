@@ -1,17 +1,18 @@
 // agmm: products and collectives of matrices that are sharded over the devices of a world of
 // daemons.
 //
-//   auto client = agmm::Client::Connect({.session = true});
-//   if (!client.ok()) return Fail(client.status());
-//   (*client)->Put("A", {.rows = m, .cols = k, .sharding = "[M_x, K]"}, a.data(), a.size() * 4);
-//   (*client)->Put("B", {.rows = k, .cols = n, .sharding = "[K, N_x]"}, b.data(), b.size() * 4);
-//   auto done = (*client)->Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
-//                               .a = "A", .b = "B", .c = "C"});
-//   if (!done.ok()) return Fail(done.status());
-//   (*client)->Get("C", c.data(), c.size() * 4);
+//   auto connected = agmm::Client::Connect({.session = true});
+//   if (!connected.ok()) return connected.status();
+//   agmm::Client& client = **connected;
+//   if (auto put = client.Put<float>("A", m, k, a, "[M_x, K]"); !put.ok()) return put.status();
+//   if (auto put = client.Put<float>("B", k, n, b, "[K, N_x]"); !put.ok()) return put.status();
+//   auto done = client.Run({.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]",
+//                           .a = "A", .b = "B", .c = "C"});
+//   if (!done.ok()) return done.status();
+//   return client.Get("C", c.data(), c.size() * 4).status();
 //
 // Matrices are row-major without padding, in host memory and on the wire. A tensor's sharding says
-// how it is spread over the devices: "[M_x, K]" splits the rows over mesh axis x and keeps the
+// how it is spread over the devices: "[M_x, K]" cuts the rows over mesh axis x and keeps the
 // columns whole. Nothing throws, and callbacks must not throw. A timeout of zero stands for the one
 // in ClientOptions.
 //
@@ -62,12 +63,12 @@ enum class StatusCode {
   kNotFound = 5,          // no tensor with this name, or no job with this id
   kAlreadyExists = 6,
   kPermissionDenied = 7,
-  // Device memory: the message has the bytes asked for and the bytes free. Reason TRANSFERS_FULL:
-  // the daemon's memory for transfers, for which the library waits 10 s. Reason QUOTA_FULL: a
-  // bound on the queue, the sessions, the uploads or the remembered request ids, in all or for this
-  // client; the message names it.
+  // Reason HEAP_FULL: device memory; the message has the bytes requested and the bytes free. Reason
+  // TRANSFERS_FULL: the daemon's memory for transfers, for which the library waits 10 s. Reason
+  // QUOTA_FULL: a bound on the queue, the sessions, the uploads or the remembered request ids, in
+  // all or for this client; the message names it.
   kResourceExhausted = 8,
-  kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client destroyed
+  kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client closed
   kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
   kOutOfRange = 11,
   kUnimplemented = 12,  // no planner for this job
@@ -88,7 +89,7 @@ class [[nodiscard]] Status {
   // One line: the value, the bound, and the next action.
   const std::string& message() const { return message_; }
   // The reason, for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, TRANSFERS_FULL, QUOTA_FULL,
-  // CANCELLED, DEADLINE, or empty.
+  // CANCELLED, DEADLINE, FILE_NOT_FOUND, or empty.
   const std::string& reason() const { return reason_; }
   std::string ToString() const;  // "NOT_FOUND: there is no tensor \"W\""
 
@@ -161,7 +162,7 @@ inline constexpr ElementType kTypeOf = std::is_same_v<T, float>      ? ElementTy
 struct TensorSpec {
   int64_t rows = 0, cols = 0;
   ElementType type = ElementType::kF32;
-  // "[M_x, K]": rows split over mesh axis x. "[K, N]": whole on every device of the mesh.
+  // "[M_x, K]": rows cut over mesh axis x. "[K, N]": whole on every device of the mesh.
   std::string sharding = {};
   // Axes over devices: "x=4", "dp=2,tp=4". Empty: one axis x over `ranks`.
   std::string mesh = {};
@@ -177,7 +178,7 @@ struct TensorInfo {
   bool has_contents = false;
   int64_t shard_bytes = 0;  // on each rank of the mesh
   uint64_t version = 0;     // rises with every change of the contents
-  std::string owner;
+  std::string owner;        // who made it: the user of the socket, "uid:1000", or the client's host
   bool of_session = false;  // deleted when the client that made it ends
   // Stands for this very tensor wherever a call takes the name of an existing tensor; a name stands
   // for the tensor that has it at the time. Calls with it fail with NOT_FOUND once the tensor is
@@ -340,13 +341,15 @@ struct JobRequest {
   std::vector<int> ranks = {};  // see TensorSpec
   std::string algorithm = {};   // "auto" or empty, or one that `agmmctl plan --help` names
   std::string split = {};       // axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon
-  int chunk_count = 0, k_chunk_count = 0;  // pieces of a shard along M or N, and along K; 0: chosen
-  // Number of shards, gathered or of partial sums, that a rank has room for: at least 2; 0: all.
+  // Pieces of a shard along M or N, and along K: at most 256; 0: chosen.
+  int chunk_count = 0, k_chunk_count = 0;
+  // Number of other ranks' shards, or of terms of a sum, that a rank has room for: at least 2; 0:
+  // all.
   int workspace_shard_count = 0;
   bool carried = false;  // the multiply that reads a shard's tiles also sends them
   ElementType partials = ElementType::kF32;  // of terms of a sum that travel between devices
-  int repeat_count = 1;                      // times that the job's work is done, for measurements
-  Milliseconds timeout{0};     // to the job's end; then it fails with DEADLINE_EXCEEDED; zero: 60 s
+  int repeat_count = 1;     // how often the work is done, for measurements; at most 1,000,000
+  Milliseconds timeout{0};  // to the job's end, at most a day; then DEADLINE_EXCEEDED; zero: 60 s
   bool ignore_tuning = false;  // chooses by prediction alone, without plans of `agmmctl tune`
 };
 
@@ -448,7 +451,7 @@ struct ClientOptions {
   // "unix:/path", "/path" or "host:port" of any daemon of the world. Empty: $AGMM_ENDPOINT, else
   // the local daemon's socket (like agmmctl).
   std::string endpoint = {};
-  // Ties the client's tensors and jobs to its life: they end when it is destroyed, when its process
+  // The client's tensors are deleted and its jobs cancelled when it is destroyed, when its process
   // dies, and when the connection breaks (so calls are not repeated then).
   bool session = false;
   // A name for the session in lists, which add the process and the host: "train (pid 4711 on
@@ -460,7 +463,7 @@ struct ClientOptions {
 
 struct WorldDevice {
   int rank = 0;
-  std::string node, kind;  // its node's name; "cpu"
+  std::string node, kind;  // the node's name; "cpu" or "cuda"
   int64_t heap_bytes = 0, free_bytes = 0, largest_free_bytes = 0;
 };
 
@@ -487,9 +490,10 @@ struct SessionInfo {
 };
 
 // Thread-safe. Calls take effect in the order they are admitted: a get after a submit reads that
-// job's C, and a put after a submit does not disturb the job. Names of tensors are UTF-8, at most
-// 256 bytes, without ',' and not starting with '#'. Get, Map, Find, Delete and jobs take a
-// TensorInfo::handle in place of a name.
+// job's C, and a put after a submit does not disturb the job. Names of tensors have 1 to 256 bytes
+// of UTF-8. They contain neither ',' nor control characters, do not start with '#', and neither
+// start nor end with a space. Get, Map, Find, Delete, Save and jobs take a TensorInfo::handle in
+// place of a name.
 class Client {
  public:
   // Requires that this daemon answers; the world need not be complete. Errors: INVALID_ARGUMENT;
@@ -497,8 +501,9 @@ class Client {
   static Result<std::unique_ptr<Client>> Connect(ClientOptions options = {});
   // Closes the client.
   ~Client();
-  // Ends calls in progress and mappings, and waits for the callbacks; later calls fail with
-  // CANCELLED. Must not run in a callback.
+  // Ends calls in progress and mappings, and waits for the callbacks. Later calls fail with
+  // CANCELLED, and those of job handles and mappings with FAILED_PRECONDITION. Must not run in a
+  // callback.
   void Close();
   Client(const Client&) = delete;
   Client& operator=(const Client&) = delete;

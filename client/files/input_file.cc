@@ -13,14 +13,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "client/files/file_error.h"
 #include "kernels/base/status.h"
 
 namespace agmm {
 namespace {
-
-absl::Status SystemError(absl::string_view action, const std::string& name) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", action, " ", name));
-}
 
 bool SameTime(const timespec& one, const timespec& other) {
   return one.tv_sec == other.tv_sec && one.tv_nsec == other.tv_nsec;
@@ -35,10 +32,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& pa
   const int fd = standard ? fcntl(STDIN_FILENO, F_DUPFD_CLOEXEC, 0)
                           : open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   const std::string name = standard ? "standard input" : path;
-  if (fd < 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("cannot open %s: %s", name, std::strerror(errno)));
-  }
+  if (fd < 0) return PathError("open", name, errno);
   std::unique_ptr<InputFile> file(new InputFile(name, fd, std::move(stop)));
   if (fstat(fd, &file->opened_) != 0) return SystemError("examine", name);
   const mode_t mode = file->opened_.st_mode;
@@ -49,7 +43,7 @@ absl::StatusOr<std::unique_ptr<InputFile>> InputFile::Open(const std::string& pa
   }
   if (!S_ISREG(mode) && !S_ISFIFO(mode) && !S_ISSOCK(mode)) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s is neither a regular file nor a pipe", name));
+        absl::StrFormat("%s is neither a regular file nor a pipe; give one of these", name));
   }
   AGMM_RETURN_IF_ERROR(file->KeepPipe());
   return file;

@@ -83,8 +83,10 @@ absl::Status NoneTaken(const std::vector<FileRule>& rules, const LoadPlan& plan)
     return absl::InvalidArgumentError(absl::StrFormat(
         "no rule loads a tensor; the file has %s: give a pattern of names", NamesText(names)));
   }
-  return absl::InvalidArgumentError(absl::StrFormat("no tensor is left for %s; the file has %s",
-                                                    NamesText(patterns, 3), NamesText(names)));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("no tensor is loaded by %s: they match no name, or earlier rules match it "
+                      "first; the file has %s",
+                      NamesText(patterns, 3), NamesText(names)));
 }
 
 }  // namespace

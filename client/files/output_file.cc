@@ -7,7 +7,6 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <regex>
 #include <system_error>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "client/files/file_error.h"
 #include "kernels/base/failpoint.h"
 #include "kernels/base/status.h"
 
@@ -24,24 +24,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-absl::Status CannotCreate(const std::string& path, int error) {
-  return absl::InvalidArgumentError(
-      absl::StrFormat("cannot create %s: %s", path, std::strerror(error)));
-}
-
-absl::Status CannotWrite(const std::string& path) {
-  return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-}
-
 // Returns the file that `path` leads to, which need not exist.
 absl::StatusOr<std::string> Followed(const std::string& path) {
   constexpr int kMostLinks = 40;  // as in Linux
   std::error_code error;
   fs::path at = path;
   for (int links = 0; fs::is_symlink(fs::symlink_status(at, error)); ++links) {
-    if (links == kMostLinks) return CannotCreate(path, ELOOP);
+    if (links == kMostLinks) return PathError("create", path, ELOOP);
     const fs::path to = fs::read_symlink(at, error);
-    if (error) return CannotCreate(path, error.value());
+    if (error) return PathError("create", path, error.value());
     at = to.is_absolute() ? to : at.parent_path() / to;
   }
   const fs::path real = fs::weakly_canonical(at, error);
@@ -146,7 +137,7 @@ absl::StatusOr<OutputFile::Open> OutputFile::OpenDirectly(const std::string& pat
   Open opened;
   opened.fd = IsStandardOutput(path) ? fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 0)
                                      : open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (opened.fd < 0) return CannotCreate(path, errno);
+  if (opened.fd < 0) return PathError("create", path, errno);
   if (isatty(opened.fd) == 0) return opened;
   close(opened.fd);
   return absl::InvalidArgumentError(
@@ -170,12 +161,13 @@ absl::StatusOr<OutputFile::Open> OutputFile::OpenNew(const std::string& path) {
   RemoveStale(opened.target);
   // 0600, because the new file may only be read by users who may read the old one.
   opened.fd = OpenBeside(opened.target, replaces ? 0600 : 0666, &opened.temporary);
-  if (opened.fd < 0) return CannotCreate(path, errno);
+  if (opened.fd < 0) return PathError("create", path, errno);
   return opened;
 }
 
 absl::StatusOr<std::unique_ptr<OutputFile>> OutputFile::Create(const std::string& path) {
-  if (path.empty()) return absl::InvalidArgumentError("the name of the output file is empty");
+  if (path.empty())
+    return absl::InvalidArgumentError("the name of the output file is empty; give a path");
   AGMM_ASSIGN_OR_RETURN(Open opened, IsWrittenDirectly(path) ? OpenDirectly(path) : OpenNew(path));
   return std::unique_ptr<OutputFile>(new OutputFile(path, std::move(opened)));
 }
@@ -190,7 +182,7 @@ absl::Status OutputFile::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t wrote = write(fd_, bytes.data(), bytes.size());
     if (wrote < 0 && errno == EINTR) continue;
-    if (wrote < 0) return CannotWrite(path_);
+    if (wrote < 0) return SystemError("write", path_);
     bytes.remove_prefix(wrote);
   }
   return absl::OkStatus();
@@ -199,7 +191,7 @@ absl::Status OutputFile::Write(absl::string_view bytes) {
 absl::Status OutputFile::Commit() {
   const int fd = std::exchange(fd_, -1);
   if (!target_.empty()) return PutInPlace(fd);
-  return CloseWritten(fd) ? absl::OkStatus() : CannotWrite(path_);
+  return CloseWritten(fd) ? absl::OkStatus() : SystemError("write", path_);
 }
 
 absl::Status OutputFile::PutInPlace(int fd) {
@@ -210,11 +202,11 @@ absl::Status OutputFile::PutInPlace(int fd) {
   absl::Status status;
   if (lock < 0 || (stat(target_.c_str(), &old) == 0 && !KeepModeAndOwner(old, fd)) ||
       fsync(fd) != 0) {
-    status = CannotWrite(path_);
+    status = SystemError("write", path_);
   }
-  if (!CloseWritten(fd) && status.ok()) status = CannotWrite(path_);
+  if (!CloseWritten(fd) && status.ok()) status = SystemError("write", path_);
   if (status.ok() && rename(temporary_.c_str(), target_.c_str()) != 0)
-    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot put in place ", path_));
+    status = SystemError("rename the temporary file to", path_);
   if (!status.ok()) unlink(temporary_.c_str());
   if (lock >= 0) close(lock);
   return status;

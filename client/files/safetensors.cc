@@ -104,7 +104,7 @@ bool HeaderReader::Unexpected(absl::string_view value) {
                                                         : "a list of numbers, 0 or more")));
   }
   if (place_ == Place::kMetadata)
-    return Fail(absl::InvalidArgumentError(absl::StrFormat("%s has %s for %s; texts are expected",
+    return Fail(absl::InvalidArgumentError(absl::StrFormat("%s has %s for %s; strings are expected",
                                                            kMetadata, found, QuotedName(field_))));
   return Fail(absl::InvalidArgumentError(
       absl::StrFormat("the header is garbage: found %s where an object is expected", found)));
@@ -289,12 +289,17 @@ absl::Status CheckSafetensorsPlaces(const std::vector<StoredTensor>& tensors,
                                     std::optional<int64_t> data_bytes) {
   int64_t at = 0;
   for (const StoredTensor& tensor : tensors) {
-    if (tensor.end < tensor.begin || tensor.end > data_bytes.value_or(INT64_MAX)) {
-      return RefusedTensor(
-          tensor.name,
-          absl::StrFormat("is at bytes [%d, %d) of the data, but the file has %d after "
-                          "its header; it may be truncated",
-                          tensor.begin, tensor.end, data_bytes.value_or(INT64_MAX)));
+    if (tensor.end < tensor.begin) {
+      return RefusedTensor(tensor.name,
+                           absl::StrFormat("has data_offsets [%d, %d], which end before they "
+                                           "begin; save the file with safetensors again",
+                                           tensor.begin, tensor.end));
+    }
+    if (data_bytes.has_value() && tensor.end > *data_bytes) {
+      return RefusedTensor(tensor.name,
+                           absl::StrFormat("is at bytes [%d, %d) of the data, but the file has %d "
+                                           "after its header; it may be truncated: copy it again",
+                                           tensor.begin, tensor.end, *data_bytes));
     }
     if (tensor.begin != at) {
       return RefusedTensor(

@@ -37,10 +37,7 @@ struct MappingState {
 
 Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
   const ClientState::Use client = state_->Begin();
-  if (client == nullptr) {
-    return Refusal(Status(StatusCode::kFailedPrecondition,
-                          absl::StrFormat("\"%s\" cannot be mapped: its client is closed", name)));
-  }
+  if (client == nullptr) return Refusal();
   const auto named = ParseTensor(name);
   if (!named.ok()) return ToPublic(named.status());
   v1::BeginMapping begin;

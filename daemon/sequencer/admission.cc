@@ -185,9 +185,8 @@ absl::Status CheckFits(const Found& found, const Problem& problem, const Binding
   if (SameSpec(found.placed, {problem.mesh, wanted})) return absl::OkStatus();
   const std::string next =
       binding.writes && !found.proto.name().empty()
-          ? absl::StrFormat(
-                "delete it (tensor rm %s), so that the job makes a new one, give %s another name",
-                found.proto.name(), wanted.name)
+          ? absl::StrFormat("delete it, so that the job makes a new one, give %s another name",
+                            wanted.name)
           : "create one that fits";
   return absl::FailedPreconditionError(
       absl::StrFormat("%s stands for %s, which is %s, but the tensor is %s; %s, or change the spec",

@@ -15,6 +15,7 @@ inline constexpr char kReasonTransfersFull[] = "TRANSFERS_FULL";
 inline constexpr char kReasonQuotaFull[] = "QUOTA_FULL";
 inline constexpr char kReasonCancelled[] = "CANCELLED";
 inline constexpr char kReasonDeadline[] = "DEADLINE";
+inline constexpr char kReasonFileNotFound[] = "FILE_NOT_FOUND";
 
 // Returns `status` with `reason` attached; OK stays OK.
 absl::Status WithReason(absl::Status status, absl::string_view reason);

@@ -27,6 +27,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "kernels/base/failpoint.h"
+#include "kernels/base/reason.h"
 
 namespace agmm {
 namespace {
@@ -324,12 +325,15 @@ TEST_F(Npy, MutilatedFilesNeverCrash) {
 TEST_F(Npy, MissingFilesAndFoldersAreNamed) {
   EXPECT_EQ(OpenNpy(Path()).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(OpenNpy(Path()).status().message()), HasSubstr(Path()));
+  EXPECT_EQ(ReasonOf(OpenNpy(Path()).status()), kReasonFileNotFound);
+  EXPECT_EQ(ReasonOf(OpenNpy(folder_).status()), "");
   EXPECT_THAT(std::string(OpenNpy(folder_).status().message()),
               HasSubstr("neither a regular file nor a pipe"));
   EXPECT_FALSE(OpenNpy("/dev/zero").ok());
   const auto writer = NpyWriter::Create(Path("no/such/m.npy"), 2, 3, DType::kF32);
   EXPECT_EQ(writer.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(writer.status().message()), HasSubstr("no/such/m.npy"));
+  EXPECT_EQ(ReasonOf(writer.status()), kReasonFileNotFound);
 }
 
 TEST_F(Npy, ElementsOutsideTheMatrixAreRefused) {

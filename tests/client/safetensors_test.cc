@@ -184,7 +184,8 @@ TEST_F(Safetensors, BytesThatDoNotFillTheFileAreRefused) {
   for (const auto& [entries, what] : std::vector<std::pair<std::vector<std::string>, std::string>>{
            {{Entry("a", "F32", "[4]", 0, 20)},
             "tensor \"a\" is at bytes [0, 20) of the data, but the file has 16"},
-           {{Entry("a", "F32", "[4]", 16, 0)}, "is at bytes [16, 0)"},
+           {{Entry("a", "F32", "[4]", 16, 0)},
+            "has data_offsets [16, 0], which end before they begin"},
            {{Entry("a", "F32", "[2]", 0, 8)}, "the tensors take 8 bytes, but the file has 16"},
            {{Entry("a", "F32", "[3]", 4, 16)},
             "begins at byte 4 of the data, but the one before "

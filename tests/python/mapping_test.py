@@ -28,7 +28,7 @@ def test_shards_show_the_parts_of_the_tensor(client, dtype):
         for shard in mapping.shards:
             assert shard.array.dtype == array.dtype and not shard.array.flags.writeable
             np.testing.assert_array_equal(shard.array, array[shard.rows, shard.cols])
-        with pytest.raises(agmm.FailedPrecondition, match=r"split into shards \(\[M_x, K\]\); use `shards`"):
+        with pytest.raises(agmm.FailedPrecondition, match=r"cut into shards \(\[M_x, K\]\); use `shards`"):
             mapping.array
     assert mapping.detached
 

@@ -30,11 +30,11 @@ MESSAGES = {
     "a tensor without columns": (lambda client: client.create("F", (8, 0), "[M, N]"), "the number of columns is 0; give 1 to"),
     "too many rows": (lambda client: client.fill("F", (2**40, 8), "[M, N]"), "the number of rows is 1099511627776, outside [1, "),
     "a job of an array": (lambda client: client.run(SPEC, A, "B", "C"),
-                          "an ndarray is not a tensor; give a Tensor or its name: Client.put makes one of an array, and "
+                          "an ndarray is not a tensor; give a Tensor or its name: Client.put makes a tensor from an array, and "
                           "Client.matmul takes arrays"),
     "a job of arrays by operand": (lambda client: client.run(SPEC, tensors={"A": A, "B": B, "C": "C"}), "Client.matmul takes arrays"),
     "a matmul that is no product": (lambda client: client.matmul(RESHARD, A, A),
-                                    "is not a product, such as A[M_x, K] * B[K, N_x] -> C[M, N_x]; Client.run takes others"),
+                                    "is not a product; write it like 'A[M_x, K] * B[K, N_x] -> C[M, N_x]'; use Client.run for other specs"),
     "arrays of two dtypes": (lambda client: client.matmul(SPEC, A, B.astype(np.float16)),
                              'a is f32 and b is f16, and a product takes one dtype; pass dtype="f32", which converts arrays'),
     "a tensor and an array": (lambda client: client.matmul(SPEC, A, client.put("H", B, "[K, N_x]", dtype="f16")),
@@ -58,9 +58,9 @@ def test_an_array_beside_a_name_of_another_dtype_is_named_by_its_argument(client
     assert "agmm.python" not in str(raised.value)
 
 
-def test_a_result_of_another_shape_says_how_to_delete_it_in_python(client):
+def test_a_result_of_another_shape_says_that_it_can_be_deleted(client):
     client.run(SPEC, "A", "B", "C")
-    with pytest.raises(agmm.FailedPrecondition, match=r"delete it \(client.delete\('C'\)\)"):
+    with pytest.raises(agmm.FailedPrecondition, match='"C" stands for .*; delete it, so that the job makes a new one'):
         client.matmul(SPEC, A[:20], "B", out="C")
 
 

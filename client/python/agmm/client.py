@@ -44,8 +44,8 @@ def connect(endpoint: str | None = None, *, session: bool = False, program: str 
     """Returns a client of any daemon of a world. The daemon must answer; the world need not be complete.
 
     endpoint: "unix:/path", "/path" or "host:port". None: $AGMM_ENDPOINT, else the local daemon's socket.
-    session: ties the client's tensors and jobs to its life: they end when it is closed, when its process dies, and when
-        the connection breaks (so calls are not repeated then).
+    session: the client's tensors are deleted and its jobs cancelled when it is closed, when its process dies, and when the
+        connection breaks (so calls are not repeated then).
     program: a name for the session in lists, which add the process and the host: "train.py (pid 4711 on host1)". At most 64
         bytes. None: the name of the script, or of the notebook.
     call_timeout: seconds, for short calls.
@@ -67,8 +67,9 @@ def connect(endpoint: str | None = None, *, session: bool = False, program: str 
 class Client:
     """A connection, from agmm.connect. Thread-safe; a context manager that closes it.
 
-    Calls take effect in the order they are admitted: a get after a submit reads that job's C. Names of tensors are at most
-    256 bytes of UTF-8, not empty, without "," and not starting with "#". Timeouts are in seconds; None stands for the client's. Once a
+    Calls take effect in the order they are admitted: a get after a submit reads that job's C. Names of tensors
+    have 1 to 256 bytes of UTF-8. They contain neither "," nor control characters, do not start with "#", and neither start
+    nor end with a space. Timeouts are in seconds; None stands for the client's. Once a
     process has connected, its forked children can neither use the client nor connect (FailedPrecondition): start
     processes by "spawn", or fork before the first connection.
     """
@@ -107,7 +108,7 @@ class Client:
         return self._endpoint
 
     def world(self, *, timeout: float | None = None) -> WorldInfo:
-        """Returns the state of the world and its devices."""
+        """Returns the state of the world and its devices. Errors: Unavailable; DeadlineExceeded."""
         return world_info(self._client.world(to_ms(timeout)))
 
     def sessions(self, *, timeout: float | None = None) -> list[SessionInfo]:
@@ -125,7 +126,7 @@ class Client:
 
         array: rows x cols: a NumPy array, a tensor of torch or jax in host memory, or anything numpy.asarray takes. C
             order is read in place; other layouts are gathered in blocks.
-        sharding: "[M_x, K]": rows split over mesh axis x, columns whole.
+        sharding: "[M_x, K]": rows cut over mesh axis x, columns whole.
         mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`.
         ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
         dtype: "f32", "bf16" or "f16": converts the elements, each of which is rounded once; None: the array's own, which
@@ -172,7 +173,12 @@ class Client:
 
     def create(self, name: str, shape: Sequence[int], sharding: str, *, dtype: Any = "f32", mesh: str = "",
                ranks: Sequence[int] = (), timeout: float | None = None) -> Tensor:
-        """Reserves space for contents to be written later. Errors: AlreadyExists; ResourceExhausted."""
+        """Reserves space for a tensor, which has no contents until a put, a fill, a mapping or a job writes them.
+
+        shape: (rows, columns).
+        sharding, mesh, ranks: as for put.
+        Errors: InvalidArgument; AlreadyExists; ResourceExhausted; Unavailable; DeadlineExceeded.
+        """
         spec = _spec(shape, sharding, dtype_of(dtype), mesh, ranks)
         given = (arguments.name(name), spec, to_ms(timeout))
         return Tensor(self, self._with_room(self._client.create, *given))
@@ -209,7 +215,9 @@ class Client:
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
         """Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
 
-        A writable mapping starts with the old contents, if any. Errors: NotFound; FailedPrecondition over TCP, for shards on
+        writable: allows writes, and lets other users of the tensor wait until commit(). The arrays start with the old
+            contents, if any.
+        Errors: NotFound; FailedPrecondition over TCP, for shards on
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
         Unavailable.
         """

@@ -1,12 +1,10 @@
 """Exceptions, one class for each code of the library.
 
-Every message is one line: the value, the bound and the next action.
+Every message is one line: the value, the bound and the next action. Those of a private daemon may end with its log.
 """
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 
 
@@ -14,8 +12,8 @@ class Error(Exception):
     """The base of all errors of this package.
 
     code: the name of the status code, such as "NOT_FOUND".
-    reason: for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, TRANSFERS_FULL, QUOTA_FULL, CANCELLED, DEADLINE, or
-        empty.
+    reason: for programs: PEER_LOST, WORLD_INCOMPLETE, HEAP_FULL, TRANSFERS_FULL, QUOTA_FULL, CANCELLED, DEADLINE,
+        FILE_NOT_FOUND, or empty.
     """
 
     code: str = "UNKNOWN"
@@ -46,7 +44,7 @@ class InvalidArgument(Error, ValueError):
 
 
 class MissingFile(InvalidArgument, FileNotFoundError):
-    """A file, or the folder for one, does not exist."""
+    """A file, or the folder for one, does not exist (reason FILE_NOT_FOUND)."""
 
 
 class DeadlineExceeded(Error, TimeoutError):
@@ -62,7 +60,7 @@ class NotFound(Error, LookupError):
 
 
 class AlreadyExists(Error):
-    """Another tensor has this name."""
+    """A tensor with this name already exists."""
 
     code = "ALREADY_EXISTS"
 
@@ -98,7 +96,7 @@ class OutOfRange(Error):
 
 
 class Unimplemented(Error, NotImplementedError):
-    """There is no planner for this job."""
+    """agmm cannot do this: no plan exists for the job, the daemon is older than the package, or a gradient is required."""
 
     code = "UNIMPLEMENTED"
 
@@ -116,7 +114,7 @@ class Unavailable(Error, ConnectionError):
 
 
 class DataLoss(Error):
-    """Bytes arrived damaged."""
+    """Bytes arrived damaged, or a file changed while it was read."""
 
     code = "DATA_LOSS"
 
@@ -133,12 +131,6 @@ _CLASSES: tuple[type[Error], ...] = (
     FailedPrecondition, Aborted, OutOfRange, Unimplemented, Internal, Unavailable, DataLoss, Unauthenticated,
 )
 
-
-# Names of the daemon's protocol, and advice for command lines and C++, in the words of this package.
-_WORDS = [(re.compile(pattern), words) for pattern, words in (
-    (r"\(tensor rm ([^)]*)\)", r"(client.delete('\1'))"),
-    (r"(is float64, .*numpy\.save\(.*)$", r"\1, or put it: client.put(name, numpy.load(path), sharding, dtype='f32')"),
-)]
 
 # Advice for the time after the loss of a private daemon, by its socket.
 _advice: dict[str, str] = {}
@@ -164,8 +156,6 @@ def from_status(code: int, message: str, reason: str) -> Error:
     advised = _advised(message)
     if found in (Unavailable, Cancelled) and advised != message:
         found, message = Unavailable, advised  # a daemon that stops cancels its calls
-    if found is InvalidArgument and message.endswith(os.strerror(errno.ENOENT)):
+    if found is InvalidArgument and reason == "FILE_NOT_FOUND":
         found = MissingFile
-    for pattern, words in _WORDS:
-        message = pattern.sub(words, message)
     return found(message, reason)

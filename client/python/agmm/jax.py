@@ -48,7 +48,7 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
         raise errors.InvalidArgument(f"shapes {a.shape} and {b.shape} have no product; give M x K and K x N")
     for name, operand in (("a", a), ("b", b)):
         if operand.dtype not in DTYPES:
-            raise errors.InvalidArgument(f"{name} has dtype {operand.dtype}; give {name}.astype of float32, bfloat16 or float16")
+            raise errors.InvalidArgument(f"{name} has dtype {operand.dtype}; convert it: {name}.astype(jax.numpy.float32), or to bfloat16 or float16")
 
     def multiply(a: Any, b: Any) -> np.ndarray[Any, Any]:
         return shared.matmul(np.asarray(a), np.asarray(b), spec=spec, client=client, **options)

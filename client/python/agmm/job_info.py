@@ -51,7 +51,10 @@ class JobFigures:
     time_us: T, one product on its slowest rank; the median if it was repeated.
     gemm_us: T_gemm, arithmetic alone, from the last serial run of the same problem.
     gather_us: T_ag, the gather alone; the fastest one that was measured.
+    flop_count: operations of one product on all devices together, 2 M N K; 0 for a job without a product.
+    tflops: flop_count / T, in TFLOP/s.
     overlap: R = max(T_gemm, T_ag) / T.
+    moved: the bytes that moved between devices for one product, by path.
     baseline_job: the job that T_gemm comes from; 0 if it is not known.
     baseline_stale: says why T_gemm and T_ag may no longer hold for this job; empty if they do.
     """

@@ -29,7 +29,8 @@ class local:
     log: a file to which the daemon appends its log.
 
     start() raises FileNotFoundError if there is no agmmd; agmm.InvalidArgument for bad arguments; agmm.Unavailable, with
-    the daemon's reason, if it does not start, for example because the heaps do not fit in memory.
+    the daemon's reason, if it does not start, for example because the heaps do not fit in memory; agmm.DeadlineExceeded if
+    it is not ready within 30 s.
     """
 
     def __init__(self, devices: int = 4, *, heap: str | int = "256MiB", threads: int | None = None,
@@ -108,6 +109,7 @@ class local:
         while not self._client.world().ready:
             self._daemon.check()
             if time.monotonic() > deadline:
-                raise DeadlineExceeded(f"agmmd is not ready for jobs: {self._client.world().reason}")
+                raise DeadlineExceeded(f"agmmd is not ready for jobs after {private_daemon.START_TIMEOUT:g} s: "
+                                       f"{self._client.world().reason}; try again on a less busy host")
             time.sleep(private_daemon.POLL)
         return self._client

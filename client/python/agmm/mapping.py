@@ -137,8 +137,8 @@ class Mapping:
 
     A context manager that ends the mapping. Until commit() or release(), jobs and calls that write the tensor wait, and if
     the mapping is writable, readers wait too; the thread that holds it must not wait for any of them. From then on the
-    arrays are detached, until renew() attaches the same arrays again: one mapping serves a loop of jobs. Hold one at a
-    time: two programs that each hold one tensor and wait for the other's would not go on.
+    arrays are detached, until renew() attaches the same arrays again: one mapping serves a loop of jobs. Keep only
+    one attached at a time: two programs that each keep one attached and wait for the other's wait until their timeouts.
 
         with client.map("Y") as y:
             y.release()
@@ -186,11 +186,11 @@ class Mapping:
 
     @property
     def array(self) -> MappedArray:
-        """The whole tensor, if one shard is. Errors: FailedPrecondition if it is split, or if writes have to reach copies."""
+        """The whole tensor, if one shard is. Errors: FailedPrecondition if it is cut, or if writes have to reach copies."""
         whole = [shard.array for shard in self.shards if _extent(shard) == self.tensor.shape]
         if not whole:
             raise errors.FailedPrecondition(
-                f"tensor {self.tensor.name!r} is split into shards ({self.tensor.sharding}); use `shards`, which have its parts")
+                f"tensor {self.tensor.name!r} is cut into shards ({self.tensor.sharding}); use `shards`, which have its parts")
         if self._writable and len(whole) > 1:
             raise errors.FailedPrecondition(f"tensor {self.tensor.name!r} has {len(whole)} copies, and each has to be written; "
                                             "use write(), which writes them all, or `shards`")

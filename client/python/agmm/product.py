@@ -28,9 +28,9 @@ def operands_of(spec: str) -> list[tuple[str, str]]:
     """Returns the name and the sharding of A, B and C in a spec."""
     parts = [_OPERAND.fullmatch(part) for part in re.split(r"\*|->", arguments.text(spec, "spec"))]
     if len(parts) != 3 or None in parts or "*" not in spec.partition("->")[0]:
-        other = "Client.run takes others, with tensors that are on the devices" if "*" not in spec else "write it so"
+        other = "; use Client.run for other specs, with tensors on the devices" if "*" not in spec else ""
         raise errors.InvalidArgument(
-            f"the spec {spec!r} is not a product, such as A[M_x, K] * B[K, N_x] -> C[M, N_x]; {other}")
+            f"the spec {spec!r} is not a product; write it like 'A[M_x, K] * B[K, N_x] -> C[M, N_x]'{other}")
     return [(part[1], part[2]) for part in parts if part is not None]
 
 

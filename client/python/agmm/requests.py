@@ -62,7 +62,7 @@ _PLAIN = {
 }
 
 
-_OF_ARRAYS = ": Client.put makes one of an array, and Client.matmul takes arrays"
+_OF_ARRAYS = ": Client.put makes a tensor from an array, and Client.matmul takes arrays"
 
 
 def reference_of(tensor: Tensor | str, advice: str = "") -> str:

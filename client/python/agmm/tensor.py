@@ -56,7 +56,7 @@ class Tensor:
     """Rows and columns."""
     dtype: np.dtype[Any]
     sharding: str
-    """For example "[M_x, K]": rows split over mesh axis x, columns whole."""
+    """For example "[M_x, K]": rows cut over mesh axis x, columns whole."""
     mesh: str
     """For example "x=4"."""
     ranks: tuple[int, ...]
@@ -67,6 +67,7 @@ class Tensor:
     version: int
     """Rises with every change of the contents."""
     owner: str
+    """Who made it: the user of the socket, "uid:1000", or the address of the client's host."""
     of_session: bool
     """It is deleted when the client that made it ends."""
     handle: str

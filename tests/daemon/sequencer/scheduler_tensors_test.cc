@@ -97,14 +97,15 @@ TEST_F(SchedulerTensorsTest, ACOfAnotherSessionIsNotWrittenByItsName) {
   EXPECT_TRUE(Submit(request).ok());
 }
 
-TEST_F(SchedulerTensorsTest, ACOfAnotherShapeIsRefusedWithTheCommandThatFreesItsName) {
+TEST_F(SchedulerTensorsTest, ACOfAnotherShapeIsRefusedWithTheStepsThatHelp) {
   const Operands3 t = MakeOperands();
   Named("Y", "[M, N_x]", 32, 48);
   v1::SubmitJobRequest request = Request(t);
   request.mutable_tensors(2)->set_name("Y");
   const absl::Status refused = Submit(request).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
-  EXPECT_TRUE(absl::StrContains(refused.message(), "delete it (tensor rm Y)")) << refused;
+  EXPECT_TRUE(absl::StrContains(refused.message(), "delete it, so that the job makes a new one"))
+      << refused;
 }
 
 TEST_F(SchedulerTensorsTest, TwoJobsThatWriteOneCKeepTheirOrderAndAGetBetweenThemSeesTheFirst) {
