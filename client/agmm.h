@@ -303,8 +303,8 @@ class Mapping {
   // mapping had ended; DEADLINE_EXCEEDED if the outcome is not known: the mapping has ended, and
   // the tensor's version shows if the new contents took effect.
   Result<TensorInfo> Commit(Milliseconds timeout = {});
-  // The same for a read-only mapping. Errors: those of Commit; FAILED_PRECONDITION if it is
-  // writable.
+  // The same for a mapping that is read-only, or to which nothing was written: the contents and
+  // their version stay. Errors: those of Commit.
   Result<TensorInfo> Release(Milliseconds timeout = {});
   // Waits for the users of the tensor so far; the shards then have its contents. Returns at once if
   // the mapping is not detached. Errors, after which the mapping has ended: NOT_FOUND for a deleted
@@ -314,7 +314,7 @@ class Mapping {
   Result<TensorInfo> Renew(Milliseconds timeout = {});
 
   // Ends the mapping, on any thread; the memory remains, as NaNs, until this object is destroyed.
-  // A writable mapping leaves the tensor without contents, unless it was committed and not renewed.
+  // A writable mapping leaves the tensor without contents, unless it is detached already.
   // Has no effect on a mapping that has ended. Waits for a Commit or a Release on another thread,
   // up to its timeout; ends a Renew.
   void Detach();
@@ -610,8 +610,10 @@ class Client {
   // Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
   // A writable mapping starts with the old contents, if any. Never repeated. Errors: NOT_FOUND;
   // FAILED_PRECONDITION over TCP, for shards on other nodes (any, to write; all, to read), or to
-  // read a tensor without contents; RESOURCE_EXHAUSTED; DEADLINE_EXCEEDED; UNAVAILABLE.
-  Result<Mapping> Map(const std::string& name, bool writable, Milliseconds timeout = {});
+  // read a tensor without contents; RESOURCE_EXHAUSTED; DEADLINE_EXCEEDED; UNAVAILABLE; CANCELLED
+  // after a stop request, which leaves the contents as they were.
+  Result<Mapping> Map(const std::string& name, bool writable, Milliseconds timeout = {},
+                      std::stop_token stop = {});
 
   Result<std::vector<TensorInfo>> List(Milliseconds timeout = {});
   Result<TensorInfo> Find(const std::string& name, Milliseconds timeout = {});  // or NOT_FOUND

@@ -224,11 +224,12 @@ absl::StatusOr<v1::Tensor> Connection::FillTensor(const v1::FillTensorRequest& r
 
 absl::StatusOr<v1::Tensor> Connection::GetTensor(const v1::TensorRef& tensor,
                                                  absl::Duration timeout,
-                                                 const std::string& sequencer) {
+                                                 const std::string& sequencer,
+                                                 std::stop_token stop) {
   AGMM_RETURN_IF_ERROR(CheckReadable(tensor));
   v1::GetTensorRequest request;
   *request.mutable_tensor() = tensor;
-  Options options{.deadline = Deadline::After(timeout)};
+  Options options{.deadline = Deadline::After(timeout), .stop = std::move(stop)};
   if (tensor.has_tensor_id()) options.sequencer = sequencer;
   return Run(options, tensors_, &Tensors::GetTensor, request);
 }

@@ -67,7 +67,8 @@ class Connection : public Caller {
   // `sequencer` assigned the tensor id in `tensor`, if any. Errors: NOT_FOUND.
   absl::StatusOr<v1::Tensor> GetTensor(const v1::TensorRef& tensor,
                                        absl::Duration timeout = kShortCall,
-                                       const std::string& sequencer = "");
+                                       const std::string& sequencer = "",
+                                       std::stop_token stop = {});
   // Returns all pages as one response.
   absl::StatusOr<v1::ListTensorsResponse> ListTensors(absl::Duration timeout = kShortCall);
   // Errors: NOT_FOUND, except where an earlier attempt of this call may have deleted it.

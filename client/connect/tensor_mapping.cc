@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/time.h>
 #include <sys/un.h>
@@ -71,6 +72,15 @@ absl::Status NoFiles(const std::string& socket, absl::string_view why) {
       absl::StrFormat("the files of the mapping cannot be fetched at %s: %s", socket, why));
 }
 
+absl::Status TooFewFiles(int wanted) {
+  rlimit limit{};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "a mapping of %d files was refused, because this process may open %d files in "
+      "all; close some, or raise the limit (ulimit -n)",
+      wanted, limit.rlim_cur));
+}
+
 }  // namespace
 
 TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& begin,
@@ -86,30 +96,40 @@ TensorMapping::TensorMapping(Connection* connection, const v1::BeginMapping& beg
   StartCall();
 }
 
-absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(Connection* connection,
-                                                                   const v1::BeginMapping& begin,
-                                                                   Deadline deadline,
-                                                                   const std::string& sequencer,
-                                                                   std::shared_ptr<void> use) {
+absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(
+    Connection* connection, const v1::BeginMapping& begin, Deadline deadline,
+    const std::string& sequencer, const std::stop_token& stop, std::shared_ptr<void> use) {
   AGMM_RETURN_IF_ERROR(CheckReadable(begin.tensor()));
   std::unique_ptr<TensorMapping> mapping(
       new TensorMapping(connection, begin, sequencer, std::move(use)));
   bool in_time = false;
   {
+    const auto wake = [&] {
+      std::lock_guard lock(mapping->mutex_);
+      mapping->changed_.notify_all();
+    };
+    const std::stop_callback on_stop(stop, wake);
     std::unique_lock lock(mapping->mutex_);
     in_time = mapping->changed_.wait_until(lock, deadline.time_point(), [&] {
-      return mapping->done_ || (mapping->answered_ && !mapping->writing_);
+      return mapping->done_ || (mapping->answered_ && !mapping->writing_) || stop.stop_requested();
     });
     // The status of an ended stream is more specific than the deadline.
     if (mapping->done_) return mapping->status_;
   }
+  // From the fetch on, the end of a writable mapping costs the tensor its contents.
+  if (stop.stop_requested()) return StoppedError();
   if (!in_time)
     return absl::DeadlineExceededError(
         "the tensor was in use until the deadline of the mapping; wait for its jobs and transfers, "
         "or give a longer timeout");
-  AGMM_RETURN_IF_ERROR(mapping->Map(mapping->response_, deadline));
+  const absl::Status mapped = mapping->Map(mapping->response_, deadline);
   // From here on, the end of the stream detaches the memory.
   mapping->StartRead(&mapping->response_);
+  if (!mapped.ok()) {
+    // Otherwise the end of a writable mapping would cost the tensor its contents.
+    mapping->Release(deadline).status().IgnoreError();
+    return mapped;
+  }
   if (begin.writable()) mapping->TakeLargePages(deadline);
   return mapping;
 }
@@ -168,10 +188,6 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(Deadline deadline) {
 }
 
 absl::StatusOr<v1::Tensor> TensorMapping::Release(Deadline deadline) {
-  if (writable_) {
-    return absl::FailedPreconditionError(
-        "a writable mapping is not released, because its contents may have changed; commit it");
-  }
   v1::MapTensorRequest release;
   release.mutable_release();
   return Return(release, deadline);
@@ -182,9 +198,8 @@ absl::StatusOr<v1::Tensor> TensorMapping::Return(const v1::MapTensorRequest& req
   std::unique_lock lock(mutex_);
   AGMM_RETURN_IF_ERROR(CheckOpen(lock, deadline));
   if (!leased_) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the mapping of \"%s\" has been %s; renew it first", tensor_.name(),
-                        writable_ ? "committed" : "released"));
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the mapping of \"%s\" was committed or released; renew it first", tensor_.name()));
   }
   leased_ = false;
   // First, because others may use the memory from then on.
@@ -196,12 +211,13 @@ absl::StatusOr<v1::Tensor> TensorMapping::Return(const v1::MapTensorRequest& req
     ending_ = true;
   }
   const std::string overdue =
-      writable_ ? absl::StrFormat(
-                      "the daemon did not answer the commit of \"%s\" in time; its version "
-                      "says whether the contents are the new ones",
-                      tensor_.name())
-                : absl::StrFormat("the daemon did not answer the release of \"%s\" in time",
-                                  tensor_.name());
+      request.has_commit()
+          ? absl::StrFormat(
+                "the daemon did not answer the commit of \"%s\" in time; its version "
+                "says whether the contents are the new ones",
+                tensor_.name())
+          : absl::StrFormat("the daemon did not answer the release of \"%s\" in time",
+                            tensor_.name());
   return Ask(lock, request, deadline, overdue);
 }
 
@@ -355,9 +371,11 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   const timeval patience = absl::ToTimeval(left);
   setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
   setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address)) != 0 ||
-      send(fd, response.token().data(), response.token().size(), MSG_NOSIGNAL) !=
-          static_cast<ssize_t>(response.token().size())) {
+  // Signals interrupt these calls, even under SA_RESTART, because the socket has timeouts.
+  if (TEMP_FAILURE_RETRY(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address))) !=
+          0 ||
+      TEMP_FAILURE_RETRY(send(fd, response.token().data(), response.token().size(),
+                              MSG_NOSIGNAL)) != static_cast<ssize_t>(response.token().size())) {
     return NoFiles(path, std::strerror(errno));
   }
   char byte;
@@ -368,7 +386,7 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t got = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  const ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC));
   if (got < 0) return NoFiles(path, std::strerror(errno));
   if (got == 0) return NoFiles(path, "the daemon does not know the token, or not this user");
   std::vector<int> files;
@@ -378,11 +396,15 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
     files.resize((header->cmsg_len - CMSG_LEN(0)) / sizeof(int));
     std::memcpy(files.data(), CMSG_DATA(header), files.size() * sizeof(int));
   }
+  if ((message.msg_flags & MSG_CTRUNC) != 0) {
+    for (int file : files) close(file);
+    return TooFewFiles(response.file_count());
+  }
   std::move(release).Cancel();
   return files;
 }
 
-bool MappedFiles::Use() { return send(connection_, "", 1, MSG_NOSIGNAL) == 1; }
+bool MappedFiles::Use() { return TEMP_FAILURE_RETRY(send(connection_, "", 1, MSG_NOSIGNAL)) == 1; }
 
 void MappedFiles::Release() {
   if (const int connection = std::exchange(connection_, -1); connection >= 0)

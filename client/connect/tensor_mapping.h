@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -58,15 +59,17 @@ class TensorMapping final
     std::byte* data = nullptr;
   };
 
-  // Waits for earlier jobs on the tensor, until `deadline`. `sequencer` assigned the tensor id in
-  // `begin`, if any. Drops `use`, on any thread, once the
-  // connection is no longer used: after the mapping's end, or a failure. Errors:
-  // FAILED_PRECONDITION if no shard is on that daemon's devices or, for a writable mapping, if any
-  // is not; over TCP; or for a read of a tensor without contents.
+  // Waits for earlier jobs on the tensor, until `deadline` or a request to `stop`. `sequencer`
+  // assigned the tensor id in `begin`, if any. Drops `use`, on any thread, once the connection is
+  // no longer used: after the mapping's end, or a failure. Errors: CANCELLED after a request to
+  // `stop` that did not come too late; FAILED_PRECONDITION if no shard is on that daemon's devices
+  // or, for a writable mapping, if any is not; over TCP; or for a read of a tensor without
+  // contents.
   static absl::StatusOr<std::unique_ptr<TensorMapping>> Open(Connection* connection,
                                                              const v1::BeginMapping& begin,
                                                              Deadline deadline,
                                                              const std::string& sequencer = "",
+                                                             const std::stop_token& stop = {},
                                                              std::shared_ptr<void> use = nullptr);
   // Ends the mapping as End does, and unmaps the shards.
   ~TensorMapping() override;
@@ -81,7 +84,7 @@ class TensorMapping final
   // before; DEADLINE_EXCEEDED if the outcome is not known. After DEADLINE_EXCEEDED the mapping has
   // ended.
   absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
-  // Returns the lease of a mapping that is not writable, as Commit does for a writable one.
+  // The same for a mapping to which nothing was written: the contents and their version stay.
   absl::StatusOr<v1::Tensor> Release(Deadline deadline);
   // Takes the lease again, after the users of the tensor so far; the memory is then the tensor's at
   // the same addresses. Returns the tensor, at once if the mapping has its lease. Errors: those of

@@ -162,18 +162,18 @@ Result<std::vector<SessionInfo>> Client::Sessions(Milliseconds timeout) {
 Result<TensorInfo> Client::Create(const std::string& name, const TensorSpec& spec,
                                   Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
-    const absl::Duration limit = state_->CallTimeout(timeout);
-    AGMM_ASSIGN_OR_RETURN(const auto request, state_->RequestFor(name, spec, limit));
-    return connection->CreateTensor(request, limit);
+    const Deadline deadline = Deadline::After(state_->CallTimeout(timeout));
+    AGMM_ASSIGN_OR_RETURN(const auto request, state_->RequestFor(name, spec, deadline));
+    return connection->CreateTensor(request, deadline.Left());
   });
 }
 
 Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
                                 const Filling& filling, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
+    const Deadline deadline = Deadline::After(state_->TransferTimeout(timeout));
     v1::FillTensorRequest request;
-    AGMM_ASSIGN_OR_RETURN(*request.mutable_put(),
-                          state_->RequestFor(name, spec, state_->CallTimeout({})));
+    AGMM_ASSIGN_OR_RETURN(*request.mutable_put(), state_->RequestFor(name, spec, deadline));
     v1::Fill& fill = *request.mutable_fill();
     switch (filling.kind) {
       case Filling::Kind::kUniform: fill.set_kind(v1::Fill::KIND_UNIFORM); break;
@@ -186,7 +186,7 @@ Result<TensorInfo> Client::Fill(const std::string& name, const TensorSpec& spec,
     }
     fill.set_seed(filling.seed);
     fill.set_value(filling.value);
-    return connection->FillTensor(request, state_->TransferTimeout(timeout));
+    return connection->FillTensor(request, deadline.Left());
   });
 }
 
@@ -197,28 +197,29 @@ Result<std::vector<TensorInfo>> Client::List(Milliseconds timeout) {
 }
 
 Result<TensorInfo> Client::Find(const std::string& name, Milliseconds timeout) {
-  return state_->Call([&](Connection* connection) -> absl::StatusOr<v1::Tensor> {
-    AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
-    return connection->GetTensor(named.ref, state_->CallTimeout(timeout), named.sequencer);
+  return state_->Call([&](Connection*) {
+    return state_->Find(name, Deadline::After(state_->CallTimeout(timeout)));
   });
 }
 
 Status Client::Delete(const std::string& name, Milliseconds timeout) {
   return state_->Call([&](Connection* connection) -> absl::Status {
-    const absl::Duration limit = state_->CallTimeout(timeout);
+    const Deadline deadline = Deadline::After(state_->CallTimeout(timeout));
     AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
     if (named.ref.has_tensor_id())
-      return connection->DeleteTensor(Id(named.ref.tensor_id(), named.sequencer), limit);
-    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor, connection->GetTensor(named.ref, limit));
-    return connection->DeleteTensor(IdOf(tensor), limit);
+      return connection->DeleteTensor(Id(named.ref.tensor_id(), named.sequencer), deadline.Left());
+    AGMM_ASSIGN_OR_RETURN(const v1::Tensor tensor,
+                          connection->GetTensor(named.ref, deadline.Left()));
+    return connection->DeleteTensor(IdOf(tensor), deadline.Left());
   });
 }
 
 Result<JobHandle> Client::Submit(const JobRequest& given, Milliseconds timeout,
                                  std::stop_token stop) {
   return state_->Call([&](Connection*) -> absl::StatusOr<JobHandle> {
-    AGMM_ASSIGN_OR_RETURN(const v1::Job job,
-                          state_->Submit(given, state_->CallTimeout(timeout), stop));
+    AGMM_ASSIGN_OR_RETURN(
+        const v1::Job job,
+        state_->Submit(given, Deadline::After(state_->CallTimeout(timeout)), stop));
     return state_->HandleOf(IdOf(job), JobTimeout(given));
   });
 }
@@ -303,17 +304,17 @@ Result<TensorInfo> Client::Put(const std::string& name, const TensorSpec& spec,
                           "column, and less than 2^63 bytes",
                           spec.rows, spec.cols));
     }
+    const TransferLimits limits = LimitsOf(*state_, options);
     v1::BeginUpload begin;
     AGMM_ASSIGN_OR_RETURN(*begin.mutable_put(),
-                          state_->RequestFor(name, spec, state_->CallTimeout({}), options.stop));
+                          state_->RequestFor(name, spec, limits.deadline, limits.stop));
     const ReadFn read = [&](int64_t offset_bytes, int64_t size, char* out) {
       return FromPublic(reader(offset_bytes, reinterpret_cast<std::byte*>(out), size));
     };
     const Progress progress{[&](int64_t moved_bytes) {
       if (options.progress) options.progress(moved_bytes, *total_bytes);
     }};
-    return Upload(connection, std::move(begin), *total_bytes, read, progress,
-                  LimitsOf(*state_, options));
+    return Upload(connection, std::move(begin), *total_bytes, read, progress, limits);
   });
 }
 

@@ -75,10 +75,13 @@ ClientState::ClientState(Endpoint endpoint, ClientOptions options)
 
 absl::Status ClientState::Open() {
   AGMM_RETURN_IF_ERROR(loop_->status());
-  const absl::Duration timeout = CallTimeout({});
-  AGMM_RETURN_IF_ERROR(connection_->GetStatus(timeout).status());
+  const Deadline deadline = Deadline::After(CallTimeout({}));
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
+                        connection_->GetStatus(deadline.Left()));
+  // A world that is not ready is asked again by the first call that needs the number.
+  TakeDeviceCount(status).status().IgnoreError();
   if (options_.session) {
-    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession(options_.program, timeout));
+    AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession(options_.program, deadline.Left()));
   }
   return absl::OkStatus();
 }
@@ -154,7 +157,7 @@ Deadline ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeou
 
 absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
                                                                 const TensorSpec& spec,
-                                                                absl::Duration timeout,
+                                                                Deadline deadline,
                                                                 const std::stop_token& stop) {
   if (spec.type != ElementType::kF32 && spec.type != ElementType::kBF16 &&
       spec.type != ElementType::kF16) {
@@ -168,19 +171,19 @@ absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::strin
   request.mutable_spec()->set_dtype(ToWire(spec.type));
   request.mutable_spec()->set_sharding(spec.sharding);
   AGMM_ASSIGN_OR_RETURN(*request.mutable_spec()->mutable_mesh(),
-                        MeshOf(spec.mesh, spec.ranks, timeout, stop));
+                        MeshOf(spec.mesh, spec.ranks, deadline, stop));
   request.set_session_id(session_);
   request.set_request_id(NewRequestId());
   return request;
 }
 
-absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::Duration timeout,
+absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, Deadline deadline,
                                                 const std::stop_token& stop) {
   JobCall call;
   v1::SubmitJobRequest& request = call.request;
   request.set_request_id(NewRequestId());
   request.set_spec(given.spec);
-  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, timeout, stop));
+  AGMM_ASSIGN_OR_RETURN(*request.mutable_mesh(), MeshOf(given.mesh, given.ranks, deadline, stop));
   if (!given.tensors.empty() && !(given.a + given.b + given.c).empty()) {
     return absl::InvalidArgumentError(
         "the job names tensors both by operand (tensors) and in a, b and c; give one of the "
@@ -212,10 +215,17 @@ absl::StatusOr<JobCall> ClientState::RequestFor(const JobRequest& given, absl::D
   return call;
 }
 
-absl::StatusOr<v1::Job> ClientState::Submit(const JobRequest& given, absl::Duration timeout,
+absl::StatusOr<v1::Tensor> ClientState::Find(const std::string& name, Deadline deadline,
+                                             const std::stop_token& stop) {
+  AGMM_ASSIGN_OR_RETURN(const NamedTensor named, ParseTensor(name));
+  return connection_->GetTensor(named.ref, deadline.Left(), named.sequencer, stop);
+}
+
+absl::StatusOr<v1::Job> ClientState::Submit(const JobRequest& given, Deadline deadline,
                                             const std::stop_token& stop) {
-  AGMM_ASSIGN_OR_RETURN(JobCall call, RequestFor(given, timeout, stop));
-  absl::StatusOr<v1::Job> job = connection_->SubmitJob(call.request, timeout, call.sequencer, stop);
+  AGMM_ASSIGN_OR_RETURN(JobCall call, RequestFor(given, deadline, stop));
+  absl::StatusOr<v1::Job> job =
+      connection_->SubmitJob(call.request, deadline.Left(), call.sequencer, stop);
   // A call that was stopped may have reached the daemon, or may still reach it.
   if (stop.stop_requested() && (job.ok() || absl::IsCancelled(job.status()))) {
     CancelRun(std::move(call));
@@ -226,12 +236,25 @@ absl::StatusOr<v1::Job> ClientState::Submit(const JobRequest& given, absl::Durat
 
 void ClientState::Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
                       Runs::OnEnd on_end) {
-  auto call = RequestFor(given, CallTimeout({}));
+  const Deadline deadline = WaitDeadline(timeout, JobTimeout(given));
+  bool known = !given.mesh.empty() || !given.ranks.empty();
+  if (!known) {
+    std::lock_guard lock(mutex_);
+    known = device_count_ > 0;
+  }
+  if (known) return StartRun(given, deadline, stop, std::move(on_end));
+  // The caller of an asynchronous run must not wait for the daemon.
+  const absl::Status started = background_.Start(
+      "asks for the devices", [=, this] { StartRun(given, deadline, stop, on_end); });
+  if (!started.ok()) on_end(started);
+}
+
+void ClientState::StartRun(const JobRequest& given, Deadline deadline, const std::stop_token& stop,
+                           Runs::OnEnd on_end) {
+  auto call = RequestFor(given, deadline, stop);
   const absl::Status status = call.ok() ? CheckReadable(call->request) : call.status();
   if (!status.ok()) return on_end(status);
-  RunsOf(call->sequencer)
-      ->Run(std::move(call->request), WaitDeadline(timeout, JobTimeout(given)), stop,
-            std::move(on_end));
+  RunsOf(call->sequencer)->Run(std::move(call->request), deadline, stop, std::move(on_end));
 }
 
 Runs* ClientState::RunsOf(const std::string& sequencer) {
@@ -297,19 +320,24 @@ std::future<Result<TensorInfo>> ClientState::Start(
 }
 
 absl::StatusOr<v1::Mesh> ClientState::MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                             absl::Duration timeout, const std::stop_token& stop) {
+                                             Deadline deadline, const std::stop_token& stop) {
   if (!mesh.empty()) return MeshFromText(mesh, ranks);
   if (!ranks.empty()) return MeshFromText(absl::StrCat("x=", ranks.size()), ranks);
-  AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(timeout, stop));
+  AGMM_ASSIGN_OR_RETURN(const int count, DeviceCount(deadline, stop));
   return MeshFromText(absl::StrCat("x=", count), {});
 }
 
-absl::StatusOr<int> ClientState::DeviceCount(absl::Duration timeout, const std::stop_token& stop) {
+absl::StatusOr<int> ClientState::DeviceCount(Deadline deadline, const std::stop_token& stop) {
   {
     std::lock_guard lock(mutex_);
     if (device_count_ > 0) return device_count_;
   }
+  const absl::Duration timeout = std::min(deadline.Left(), CallTimeout({}));
   AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection_->GetStatus(timeout, stop));
+  return TakeDeviceCount(status);
+}
+
+absl::StatusOr<int> ClientState::TakeDeviceCount(const v1::GetStatusResponse& status) {
   if (!status.ready())
     return WithReason(absl::UnavailableError(status.reason()), kReasonWorldIncomplete);
   std::lock_guard lock(mutex_);

@@ -71,15 +71,19 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // Returns the deadline of a wait for a job; if `given` is zero, the job's timeout plus a call's.
   Deadline WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
 
-  // Return requests with a new request id. An empty mesh means all devices of the world.
+  // Return requests with a new request id. An empty mesh means all devices of the world, which are
+  // asked for, until `deadline`, if the world was not ready at the connection.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
-                                                     const TensorSpec& spec, absl::Duration timeout,
+                                                     const TensorSpec& spec, Deadline deadline,
                                                      const std::stop_token& stop = {});
   // Errors: ABORTED, PEER_LOST for handles of two sequencers.
-  absl::StatusOr<JobCall> RequestFor(const JobRequest& given, absl::Duration timeout,
+  absl::StatusOr<JobCall> RequestFor(const JobRequest& given, Deadline deadline,
                                      const std::stop_token& stop = {});
+  // Returns the tensor with this name or handle.
+  absl::StatusOr<v1::Tensor> Find(const std::string& name, Deadline deadline,
+                                  const std::stop_token& stop = {});
   // A stop request ends the call with CANCELLED, and cancels the job in the background.
-  absl::StatusOr<v1::Job> Submit(const JobRequest& given, absl::Duration timeout,
+  absl::StatusOr<v1::Job> Submit(const JobRequest& given, Deadline deadline,
                                  const std::stop_token& stop);
   // Returns a handle whose waits take `job_timeout` plus a call's timeout by default.
   JobHandle HandleOf(const Id& job, absl::Duration job_timeout);
@@ -94,7 +98,10 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
 
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
-                                  absl::Duration timeout, const std::stop_token& stop);
+                                  Deadline deadline, const std::stop_token& stop);
+  // Run, once the number of devices is known or may be asked for.
+  void StartRun(const JobRequest& given, Deadline deadline, const std::stop_token& stop,
+                Runs::OnEnd on_end);
   // Returns the runs whose handles, if any, are of this sequencer.
   Runs* RunsOf(const std::string& sequencer);
   // Has CancelRuns cancel the job of a call, which has not ended. Thread-safe.
@@ -102,7 +109,9 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // Cancels jobs until none is left. On one thread, or on the loop if no thread could be started.
   void CancelRuns();
   Use MakeUse();  // with the lock
-  absl::StatusOr<int> DeviceCount(absl::Duration timeout, const std::stop_token& stop);
+  absl::StatusOr<int> DeviceCount(Deadline deadline, const std::stop_token& stop);
+  // Learns the number of devices from a world that is ready, and returns it.
+  absl::StatusOr<int> TakeDeviceCount(const v1::GetStatusResponse& status);
 
   const std::string endpoint_;
   const ClientOptions options_;

@@ -85,10 +85,11 @@ Result<JobInfo> JobHandle::Info(Milliseconds timeout) const {
 Result<std::string> JobHandle::Trace(Milliseconds timeout) const {
   const ClientState::Use client = Begin(state_);
   if (client == nullptr) return Gone(id_);
-  const absl::Duration limit = client->CallTimeout(timeout);
-  const auto job = client->connection()->GetJobProgress(state_->id, /*step_times=*/true, limit);
+  const Deadline deadline = Deadline::After(client->CallTimeout(timeout));
+  const auto job =
+      client->connection()->GetJobProgress(state_->id, /*step_times=*/true, deadline.Left());
   if (!job.ok()) return ToPublic(job.status());
-  const auto status = client->connection()->GetStatus(limit);
+  const auto status = client->connection()->GetStatus(deadline.Left());
   if (!status.ok()) return ToPublic(status.status());
   const auto trace = TraceOf({*job}, *status);
   if (!trace.ok()) return ToPublic(trace.status());

@@ -35,7 +35,8 @@ struct MappingState {
   std::vector<Mapping::Shard> shards;
 };
 
-Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout) {
+Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds timeout,
+                            std::stop_token stop) {
   const ClientState::Use client = state_->Begin();
   if (client == nullptr) return Refusal();
   const auto named = ParseTensor(name);
@@ -46,7 +47,7 @@ Result<Mapping> Client::Map(const std::string& name, bool writable, Milliseconds
   begin.set_session_id(client->session());
   auto mapping = TensorMapping::Open(client->connection(), begin,
                                      Deadline::After(client->TransferTimeout(timeout)),
-                                     named->sequencer, client);
+                                     named->sequencer, stop, client);
   if (!mapping.ok()) return ToPublic(mapping.status());
   auto state = std::make_unique<MappingState>();
   state->client = state_;

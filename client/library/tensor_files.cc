@@ -13,6 +13,7 @@
 #include "client/files/tensor_file.h"
 #include "client/library/client_state.h"
 #include "client/library/to_public.h"
+#include "kernels/base/deadline.h"
 #include "kernels/base/status.h"
 #include "proto/convert/plan_inputs.h"
 
@@ -86,12 +87,13 @@ TensorSpec SpecOf(const PlannedTensor& planned, const LoadRule& rule) {
 
 // Checks that the tensors can have their shardings.
 absl::Status CheckSpecs(ClientState* client, const TensorFile& file, const LoadPlan& plan,
-                        const std::vector<LoadRule>& rules) {
+                        const std::vector<LoadRule>& rules, const std::stop_token& stop) {
+  const Deadline deadline = Deadline::After(client->CallTimeout({}));
   for (const PlannedTensor& planned : plan.tensors) {
     if (!planned.taken) continue;
-    AGMM_ASSIGN_OR_RETURN(const auto request,
-                          client->RequestFor(planned.name, SpecOf(planned, rules[planned.rule]),
-                                             client->CallTimeout({})));
+    AGMM_ASSIGN_OR_RETURN(
+        const auto request,
+        client->RequestFor(planned.name, SpecOf(planned, rules[planned.rule]), deadline, stop));
     const absl::Status status = FromProto(request.spec()).status();
     if (!status.ok()) return Annotate(status, ContextOf(file, planned, " cannot be loaded"));
   }
@@ -150,8 +152,9 @@ Result<LoadedFile> Client::Load(const std::string& path, const std::vector<LoadR
   const LoadPlan plan = PlanLoad(**file, file_rules);
   const absl::Status checked = CheckPlan(**file, file_rules, plan, options.strict);
   if (!checked.ok()) return ToPublic(checked);
-  const Status specs =
-      state_->Call([&](Connection*) { return CheckSpecs(state_.get(), **file, plan, rules); });
+  const Status specs = state_->Call([&](Connection*) {
+    return CheckSpecs(state_.get(), **file, plan, rules, options.transfer.stop);
+  });
   if (!specs.ok()) return specs;
   return LoadPlanned(this, **file, plan, rules, options.transfer);
 }
@@ -167,7 +170,9 @@ Result<std::vector<TensorInfo>> Client::Save(const std::string& path,
   std::map<std::string, std::string> handles;  // by name
   int64_t total_bytes = 0, before = 0;
   for (const std::string& name : names) {
-    const Result<TensorInfo> found = Find(name);
+    const Result<TensorInfo> found = state_->Call([&](Connection*) {
+      return state_->Find(name, Deadline::After(state_->CallTimeout({})), options.transfer.stop);
+    });
     if (!found.ok()) return failed(name, found.status());
     const TensorSpec& spec = found->spec;
     handles[found->name] = found->handle;

@@ -256,11 +256,6 @@ class MapTensorStream final : public BidiStream<v1::MapTensorRequest, v1::MapTen
       return absl::InvalidArgumentError(
           "a read-only mapping cannot be committed; begin a writable one");
     }
-    if (request.has_release() && mapping_->writable()) {
-      return absl::InvalidArgumentError(
-          "a writable mapping cannot be released, because its contents may have changed; commit "
-          "it");
-    }
     if (request.has_begin() && !local_) {
       return absl::FailedPreconditionError(
           "only clients on the same host can map shards; connect over the daemon's unix socket");

@@ -184,8 +184,9 @@ class AsyncClient:
         """See agmm.Client.map. Await the result, or enter it: `async with client.map("X") as mapping`."""
 
         async def make() -> AsyncMapping:
-            return AsyncMapping(self, await self._lease(lambda: self._client.map(tensor, writable=writable, timeout=timeout),
-                                                        lambda mapping: mapping.close()))
+            return AsyncMapping(self, await self._stopping(
+                self._lease, lambda stop: self._client._map(tensor, writable, timeout, stop),
+                lambda mapping: mapping._mapping.give_back()))
 
         return Entering(make(), lambda mapping: mapping._end())
 
@@ -218,8 +219,8 @@ class AsyncClient:
     async def submit(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None,
                      c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> AsyncJob:
         """See agmm.Client.submit. If the task is cancelled, so is the job."""
-        return AsyncJob(self, await self._call(lambda: self._client.submit(spec, a, b, c, **options),
-                                               lambda job: job.cancel()))
+        return AsyncJob(self, await self._stopping(
+            self._call, lambda stop: self._client._submit(spec, a, b, c, options, stop), lambda job: job.cancel()))
 
     async def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None,
                   c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> JobInfo:
@@ -292,6 +293,16 @@ class AsyncClient:
     async def _lease(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
         async with self._turns().leases:
             return await _on_thread(call, undo)
+
+    async def _stopping(self, turn: Callable[..., Awaitable[T]], call: Callable[[_agmm.Stop], T],
+                        undo: Callable[[T], object]) -> T:
+        """Awaits `call` in a turn. If the task is cancelled, stops the call; `undo` gets a result that comes all the same."""
+        stop = _agmm.Stop()
+        try:
+            return await turn(lambda: call(stop), undo)
+        except asyncio.CancelledError:
+            stop.request()
+            raise
 
     async def _sweep(self, **options: Any) -> None:
         if self._client._dropped:

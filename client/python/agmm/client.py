@@ -221,9 +221,12 @@ class Client:
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
         Unavailable.
         """
+        return self._map(tensor, writable, timeout, _agmm.Stop())
+
+    def _map(self, tensor: Tensor | str, writable: bool, timeout: float | None, stop: _agmm.Stop) -> Mapping:
         writable = arguments.flag(writable, "writable")
         try:
-            mapped = self._client.map(reference_of(tensor), writable, to_ms(timeout))
+            mapped = self._client.map(reference_of(tensor), writable, to_ms(timeout), stop)
         except errors.NotFound as error:
             raise named(error, [tensor]) from None
         return Mapping(self, mapped, writable, tensor._kept if isinstance(tensor, Tensor) else None)
@@ -343,9 +346,13 @@ class Client:
         ends the call, and cancels the job if it was submitted. If the daemon does not answer, it is cancelled once the
         daemon does, while this client is open; close() waits 5 s for that.
         """
+        return self._submit(spec, a, b, c, options, _agmm.Stop())
+
+    def _submit(self, spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Tensor | str | None, options: JobOptions,
+                stop: _agmm.Stop) -> Job:
         request = job_request(spec, a, b, c, options)
         try:
-            return Job(self, self._with_room(self._client.submit, request, 0))
+            return Job(self, self._with_room(self._client.submit, request, 0, stop))
         except errors.NotFound as error:
             raise named(error, tensors_of(a, b, c, options)) from None
 

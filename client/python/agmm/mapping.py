@@ -274,9 +274,10 @@ class Mapping:
                     "commit again")
 
     def release(self, *, timeout: float | None = None) -> Tensor:
-        """Detaches the arrays of a read-only mapping, so that writers of the tensor need not wait; returns the tensor.
+        """Detaches the arrays of a mapping that is read-only, or to which nothing was written, and returns the tensor.
 
-        Errors: FailedPrecondition if the mapping is writable, or detached by an earlier release; those of commit.
+        The contents and their version stay. Errors: FailedPrecondition if the mapping is detached by an earlier release; those
+        of commit.
         """
         return self._returned(self._mapping.release(to_ms(timeout)))
 

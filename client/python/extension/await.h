@@ -9,6 +9,8 @@
 #include <chrono>
 #include <future>
 #include <memory>
+#include <optional>
+#include <stop_token>
 #include <utility>
 
 #include "agmm/agmm.h"
@@ -89,6 +91,19 @@ auto CallAndWait(Work work, Interrupt interrupt) -> decltype(work()) {
 template <typename Work>
 auto CallAndWait(Work work) -> decltype(work()) {
   return CallAndWait(std::move(work), [](auto&) {});
+}
+
+// Stops a call after an interrupt. Returns its result, unless a daemon that does not answer delays
+// it beyond kLongestCancel.
+template <typename T>
+std::optional<T> StopAndTake(std::stop_source& stop, std::future<T>& call) {
+  {
+    const ReleasedGil released;
+    stop.request_stop();
+  }
+  AwaitReady(call, kLongestCancel);
+  if (call.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return std::nullopt;
+  return call.get();
 }
 
 // Cancels a job after an interrupt. A daemon that does not answer holds it up for kLongestCancel.

@@ -5,6 +5,7 @@
 
 #include <future>
 #include <memory>
+#include <optional>
 #include <stop_token>
 #include <string>
 #include <utility>
@@ -64,9 +65,16 @@ nb::tuple Create(const Connected& self, std::string name, const TensorSpec& spec
 }
 
 // Returns an object that Python owns.
-Mapped* Map(const Connected& self, std::string name, bool writable, int64_t timeout_ms) {
-  return new Mapped(ValueOf(CallAndWait([client = self.client(), name, writable, timeout_ms] {
-    return client->Map(name, writable, Milliseconds(timeout_ms));
+Mapped* Map(const Connected& self, std::string name, bool writable, int64_t timeout_ms,
+            std::stop_source stop) {
+  const auto map = [client = self.client(), name, writable, timeout_ms, token = stop.get_token()] {
+    return client->Map(name, writable, Milliseconds(timeout_ms), token);
+  };
+  return new Mapped(ValueOf(CallAndWait(map, [&stop](auto& call) {
+    std::optional<Result<Mapping>> mapped = StopAndTake(stop, call);
+    if (!mapped.has_value() || !mapped->ok()) return;
+    const ReleasedGil released;
+    GiveBack(**mapped);
   })));
 }
 
@@ -87,20 +95,15 @@ void Delete(const Connected& self, std::string name, int64_t timeout_ms) {
   }));
 }
 
-JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms) {
-  std::stop_source stop;
+JobHandle Submit(const Connected& self, const JobRequest& request, int64_t timeout_ms,
+                 std::stop_source stop) {
   const auto submit = [client = self.client(), request, timeout_ms, token = stop.get_token()] {
     return client->Submit(request, Milliseconds(timeout_ms), token);
   };
   // The library cancels the job of a call that was stopped, but not of one that has ended.
-  const JobHandle job = ValueOf(CallAndWait(submit, [&stop](auto& submitted) {
-    {
-      const ReleasedGil released;
-      stop.request_stop();
-    }
-    AwaitReady(submitted, kLongestCancel);
-    if (submitted.wait_for(std::chrono::seconds(0)) != std::future_status::ready) return;
-    if (const Result<JobHandle> ended = submitted.get(); ended.ok()) CancelInterrupted(*ended);
+  const JobHandle job = ValueOf(CallAndWait(submit, [&stop](auto& call) {
+    const std::optional<Result<JobHandle>> submitted = StopAndTake(stop, call);
+    if (submitted.has_value() && submitted->ok()) CancelInterrupted(**submitted);
   }));
   try {
     RaiseInterrupt();
@@ -122,13 +125,8 @@ nb::tuple Run(const Connected& self, const JobRequest& request, int64_t timeout_
     const ReleasedGil released;
     return client->RunAsync(request, Milliseconds(timeout_ms), stop.get_token());
   }();
-  return FieldsOf(ValueOf(Await(std::move(future), [&stop](auto& ended) {
-    {
-      const ReleasedGil released;
-      stop.request_stop();
-    }
-    AwaitReady(ended, kLongestCancel);
-  })));
+  return FieldsOf(
+      ValueOf(Await(std::move(future), [&stop](auto& call) { StopAndTake(stop, call); })));
 }
 
 void RunThen(const Connected& self, const JobRequest& request, nb::callable on_end,
@@ -182,11 +180,12 @@ void BindClient(nb::module_& module) {
       .def("create", &Create, nb::arg("name"), nb::arg("spec"), nb::arg("timeout_ms"),
            nb::call_guard<Call>())
       .def("map", &Map, nb::arg("name"), nb::arg("writable"), nb::arg("timeout_ms"),
-           nb::call_guard<Call>())
+           nb::arg("stop"), nb::call_guard<Call>())
       .def("tensors", &List, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("find", &Find, nb::arg("name"), nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("delete", &Delete, nb::arg("name"), nb::arg("timeout_ms"), nb::call_guard<Call>())
-      .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"), nb::call_guard<Call>())
+      .def("submit", &Submit, nb::arg("request"), nb::arg("timeout_ms"), nb::arg("stop"),
+           nb::call_guard<Call>())
       .def("run", &Run, nb::arg("request"), nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("run_then", &RunThen, nb::arg("request"), nb::arg("on_end"), nb::arg("timeout_ms"),
            nb::arg("stop"), nb::call_guard<Call>())

@@ -10,6 +10,9 @@
 
 namespace agmm::python {
 
+// Ends a mapping that its requester has not received, so nothing was written: the contents stay.
+void GiveBack(Mapping& mapping);
+
 // The memory stays until this object is destroyed: as NaNs while the mapping is detached. Its
 // functions require the GIL.
 class Mapped {
@@ -24,6 +27,8 @@ class Mapped {
   bool detached() const;
   // Waits for a commit in progress. An interrupt ends the wait; the mapping ends all the same.
   void Detach();
+  // See agmm::python::GiveBack.
+  void GiveBack();
   // Return the tensor. An interrupted renewal ends the mapping.
   nanobind::tuple Commit(int64_t timeout_ms);
   nanobind::tuple Release(int64_t timeout_ms);

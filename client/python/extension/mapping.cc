@@ -14,6 +14,11 @@ namespace nb = nanobind;
 
 namespace agmm::python {
 
+void GiveBack(Mapping& mapping) {
+  static_cast<void>(mapping.Release(kLongestCancel));  // if it fails, the mapping has ended
+  mapping.Detach();
+}
+
 Mapped::Mapped(Mapping mapping) : mapping_(std::make_shared<Mapping>(std::move(mapping))) {}
 
 Mapped::~Mapped() {
@@ -51,6 +56,11 @@ void Mapped::Detach() {
   mapping_->Detach();
 }
 
+void Mapped::GiveBack() {
+  const ReleasedGil released;
+  python::GiveBack(*mapping_);
+}
+
 nb::tuple Mapped::Commit(int64_t timeout_ms) {
   return FieldsOf(ValueOf(CallAndWait(
       [mapping = mapping_, timeout_ms] { return mapping->Commit(Milliseconds(timeout_ms)); })));
@@ -79,6 +89,7 @@ void BindMapping(nb::module_& module) {
       .def_prop_ro("shards", &Mapped::shards)
       .def_prop_ro("detached", &Mapped::detached)
       .def("detach", &Mapped::Detach)
+      .def("give_back", &Mapped::GiveBack, nb::call_guard<Call>())
       .def("commit", &Mapped::Commit, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("release", &Mapped::Release, nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def("renew", &Mapped::Renew, nb::arg("timeout_ms"), nb::call_guard<Call>());

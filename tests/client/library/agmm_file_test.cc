@@ -1,5 +1,7 @@
 // Files of tensors through the public library.
+#include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -133,10 +135,16 @@ TEST_F(LibraryFile, AStopEndsTheWaitForAPipe) {
   auto load = std::async(std::launch::async, [&] {
     return client_->Load(Path("silent.safetensors"), {{.pattern = "*"}}, options).status();
   });
+  // Refused until the load has opened the pipe.
+  int writer = -1;
+  EXPECT_TRUE(Eventually([&] {
+    writer = open(Path("silent.safetensors").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    return writer >= 0;
+  }));
   stop.request_stop();
   const bool ended = load.wait_for(kPatienceMs) == std::future_status::ready;
   EXPECT_TRUE(ended);
-  if (!ended) std::ofstream(Path("silent.safetensors"));
+  close(writer);  // which ends the load in any case
   EXPECT_EQ(load.get().code(), StatusCode::kCancelled);
   EXPECT_TRUE(client_->List()->empty());
 }

@@ -1,9 +1,17 @@
 // Mapped tensors through the public library.
+#include <fcntl.h>
+#include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstring>
+#include <future>
+#include <stop_token>
 #include <thread>
 #include <utility>
 
@@ -325,9 +333,27 @@ TEST_F(LibraryMapping, ARenewalShowsTheContentsOfOthers) {
   EXPECT_EQ(Read(writable), new_);
 }
 
-TEST_F(LibraryMapping, EachEndOfTheLeaseHasItsKindOfMapping) {
+TEST_F(LibraryMapping, AReleaseWithoutAWriteLeavesTheContents) {
+  const uint64_t version = client_->Find("A")->version;
+  Mapping mapping = Map(*client_, "A", true);
+  for (int round = 0; round < 3; ++round) {
+    ASSERT_TRUE(mapping.Renew().ok());
+    const auto released = mapping.Release();
+    ASSERT_TRUE(released.ok()) << released.status().ToString();
+    EXPECT_EQ(released->version, version);
+    EXPECT_TRUE(AllNan(mapping));
+    EXPECT_EQ(GetA(*client_), old_);
+  }
+  mapping.Detach();
+  EXPECT_EQ(GetA(*client_), old_);
+
+  ASSERT_TRUE(client_->Create("new", SpecA()).ok());
+  Mapping made = Map(*client_, "new", true);
+  EXPECT_FALSE(made.Release()->has_contents);
+}
+
+TEST_F(LibraryMapping, EachEndOfTheLeaseNeedsOne) {
   Mapping writable = Map(*client_, "A", true), readable = Map(*client_, "B", false);
-  EXPECT_EQ(writable.Release().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(readable.Commit().status().code(), StatusCode::kFailedPrecondition);
   ASSERT_TRUE(writable.Commit().ok());
   ASSERT_TRUE(readable.Release().ok());
@@ -392,15 +418,71 @@ TEST_F(LibraryMapping, ARenewalWaitsForItsTurnUntilItsTimeout) {
   EXPECT_EQ(GetA(*client_), old_);
 }
 
+TEST_F(LibraryMapping, AStopEndsAMapThatWaitsAndKeepsTheContents) {
+  const JobHandle job = Submit(*client_, LongRequest());
+  std::stop_source stop;
+  auto map = std::async(std::launch::async, [&] {
+    return client_->Map("A", /*writable=*/true, /*timeout=*/{}, stop.get_token()).status();
+  });
+  EXPECT_EQ(map.wait_for(kWhile), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(map.get().ToString(), "CANCELLED: stopped at the caller's request");
+  EXPECT_TRUE(job.Cancel().ok());
+  EXPECT_EQ(GetA(*client_), old_);
+  const Status late = client_->Map("A", true, /*timeout=*/{}, stop.get_token()).status();
+  EXPECT_EQ(late.code(), StatusCode::kCancelled) << late.ToString();
+  EXPECT_EQ(GetA(*client_), old_);
+}
+
+TEST_F(LibraryMapping, SignalsDoNotDisturbIt) {
+  struct sigaction action = {}, before = {};
+  action.sa_handler = [](int) {};
+  action.sa_flags = SA_RESTART;
+  ASSERT_EQ(sigaction(SIGUSR1, &action, &before), 0);
+  std::atomic<bool> ended = false;
+  std::thread sender([&, mapper = pthread_self()] {
+    while (!ended) {
+      pthread_kill(mapper, SIGUSR1);
+      std::this_thread::yield();
+    }
+  });
+  for (int round = 0; round < 100; ++round) {
+    const auto mapping = client_->Map("A", /*writable=*/false);
+    EXPECT_TRUE(mapping.ok()) << mapping.status().ToString();
+  }
+  ended = true;
+  sender.join();
+  sigaction(SIGUSR1, &before, nullptr);
+}
+
+TEST_F(LibraryMapping, TooFewFilesAreNamedAndTheContentsStay) {
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  const rlimit low = {512, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &low), 0);
+  std::vector<int> files;
+  for (int fd = 0; (fd = open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) files.push_back(fd);
+  ASSERT_FALSE(files.empty());
+  close(files.back());  // for the connection
+  const Status status = client_->Map("A", /*writable=*/true).status();
+  files.pop_back();
+  for (int fd : files) close(fd);
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &before), 0);
+  EXPECT_EQ(status.code(), StatusCode::kResourceExhausted) << status.ToString();
+  EXPECT_THAT(status.message(), HasSubstr("this process may open 512 files"));
+  EXPECT_EQ(GetA(*client_), old_);
+  EXPECT_EQ(Read(Map(*client_, "A", true)), old_);
+}
+
 TEST_F(LibraryMapping, DetachEndsARenewal) {
   Mapping mapping = Map(*client_, "A", true);
   ASSERT_TRUE(mapping.Commit().ok());
   const JobHandle job = Submit(*client_, LongRequest());
   ASSERT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
-  Status renewed;
-  std::thread renewer([&] { renewed = mapping.Renew().status(); });
+  auto renewal = std::async(std::launch::async, [&] { return mapping.Renew().status(); });
+  EXPECT_EQ(renewal.wait_for(kWhile), std::future_status::timeout);
   mapping.Detach();
-  renewer.join();
+  const Status renewed = renewal.get();
   EXPECT_EQ(renewed.code(), StatusCode::kCancelled) << renewed.ToString();
   EXPECT_TRUE(AllNan(mapping));
   ASSERT_TRUE(job.Cancel().ok());
@@ -411,10 +493,11 @@ TEST_F(LibraryMapping, RenewalsMayRaceWithDetach) {
   for (int round = 0; round < 50; ++round) {
     Mapping mapping = Map(*client_, "A", true);
     Write(mapping, new_);
+    std::atomic<int> renewals = 0;
     std::thread user([&] {
-      while (mapping.Commit().ok() && mapping.Renew().ok()) {
-      }
+      while (mapping.Commit().ok() && mapping.Renew().ok()) ++renewals;
     });
+    EXPECT_TRUE(Eventually([&] { return renewals >= round % 4; }));
     mapping.Detach();
     user.join();
     EXPECT_TRUE(mapping.detached());

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <iterator>
 #include <stop_token>
 
@@ -75,6 +76,35 @@ TEST_F(LibraryPaused, AStopRequestEndsAPut) {
   Transfer put = Blocked({.stop = stop.get_token()});
   stop.request_stop();
   EXPECT_EQ(End(put).ToString(), "CANCELLED: stopped at the caller's request");
+}
+
+TEST_F(LibraryPaused, AStopRequestEndsASave) {
+  std::stop_source stop;
+  SaveOptions options;
+  options.transfer.stop = stop.get_token();
+  auto save = std::async(std::launch::async, [&] {
+    return client_->Save(world_.Path("a.safetensors"), {"A"}, options).status();
+  });
+  EXPECT_EQ(save.wait_for(kWhile), std::future_status::timeout);
+  stop.request_stop();
+  EXPECT_EQ(save.get().ToString(), "CANCELLED: tensor \"A\" was not saved to " +
+                                       world_.Path("a.safetensors") +
+                                       ": stopped at the caller's request");
+}
+
+// Which would wait for the number of devices, if the connection had not told it.
+TEST_F(LibraryPaused, TheFirstRunOfAClientDoesNotWaitInItsCall) {
+  Continue();
+  const auto client = Connect();
+  world_.daemon(0).Stop();
+  std::future<Outcome> run;
+  EXPECT_TRUE(EndOf([&] {
+                run = client->RunAsync(Request());
+                return Status();
+              }).ok());
+  Continue();
+  const Outcome outcome = run.get();
+  EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
 }
 
 TEST_F(LibraryPaused, ACloseEndsAPut) {

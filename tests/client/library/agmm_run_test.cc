@@ -108,6 +108,27 @@ TEST_F(LibraryRun, AStopRequestRightBeforeACloseCancelsTheJob) {
   EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; }));
 }
 
+// Its client does not know the number of devices, which the run needs.
+TEST(LibraryRunBeforeTheWorld, WaitsInTheBackgroundUntilAStop) {
+  World world({.nodes = 2});
+  world.Start(0);
+  Proxy proxy(std::stoi(world.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
+  Result<std::unique_ptr<Client>> client = Status(StatusCode::kUnknown, "not connected");
+  ASSERT_TRUE(Eventually([&] {
+    client = Client::Connect({.endpoint = proxy.endpoint()});
+    return client.ok();
+  })) << client.status().ToString();
+  proxy.HoldAnswers();
+  std::stop_source stop;
+  std::future<Outcome> run = (*client)->RunAsync(
+      {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "A", .b = "B", .c = "C"},
+      /*timeout=*/{}, stop.get_token());
+  EXPECT_EQ(run.wait_for(kWhile), std::future_status::timeout);
+  stop.request_stop();
+  ASSERT_EQ(run.wait_for(kPatienceMs), std::future_status::ready);
+  EXPECT_EQ(run.get().status().code(), StatusCode::kCancelled);
+}
+
 TEST(LibraryRunDeathTest, AMissingThreadLosesNoCancellation) {
 #ifndef AGMM_FAILPOINTS
   GTEST_SKIP() << "needs failpoints";
@@ -149,8 +170,13 @@ TEST_F(LibraryRun, AClosedClientRefusesCalls) {
 
 TEST_F(LibraryRun, ATimeoutEndsTheWaitAndNotTheJob) {
   // The job's own timeout is much longer.
-  ASSERT_TRUE(client_->Run(Request(), std::chrono::minutes(10)).ok());
-  std::future<Outcome> future = Start(*client_, LongRequest(), Milliseconds(300));
+  const Outcome first = client_->Run(Request(), std::chrono::minutes(10));
+  ASSERT_TRUE(first.ok()) << first.status().ToString();
+  std::future<Outcome> future = Start(*client_, LongRequest(), std::chrono::seconds(5));
+  EXPECT_TRUE(Eventually([&] {
+    const JobInfo newest = client_->Jobs(1)->front();
+    return newest.id > first->id && newest.state == JobState::kRunning;
+  }));
   const Status late = Get(future).status();
   EXPECT_EQ(late.code(), StatusCode::kDeadlineExceeded) << late.ToString();
   EXPECT_EQ(late.reason(), "");
