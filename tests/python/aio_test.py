@@ -13,7 +13,7 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, integers, stopped
+from support import A, B, LONG, PATIENCE_S, SPEC, integers, stopped
 
 
 @pytest.fixture(scope="module")
@@ -405,6 +405,43 @@ def test_a_mapping_lasts_over_commits(run):
                     assert reader.tensor.version == tensor.version
                     assert np.array_equal(await tensor.numpy(), reader.read())
                     assert reader.array[0, 0] == value
+
+
+@pytest.mark.parametrize("turn_comes", [False, True])
+def test_a_cancelled_map_leaves_the_contents(run, turn_comes):
+    async def body(client):
+        job = await start_long_job(client)
+        before = await client.get("A")
+        mapping = asyncio.ensure_future(client.map("A", writable=True))
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(asyncio.shield(mapping), 0.5)
+        if turn_comes:  # at about the same time
+            await job.cancel()
+        mapping.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await mapping
+        if not turn_comes:
+            await job.cancel()
+        np.testing.assert_array_equal(await client.get("A"), before)
+
+    run(body)
+
+
+def test_a_cancelled_submit_leaves_no_job():
+    async def body(local):
+        async with agmm.aio.connect(local.endpoint, session=True) as client:
+            await client.put("A", A, "[M_x, K]")
+            await client.put("B", B, "[K, N_x]")
+            with stopped(local):
+                submitting = asyncio.ensure_future(client.submit(SPEC, "A", "B", "C", **LONG))
+                with pytest.raises(asyncio.TimeoutError):
+                    await asyncio.wait_for(submitting, 0.5)
+            while [job.state for job in await client.jobs()] != [agmm.JobState.CANCELLED]:
+                await asyncio.sleep(0.01)
+
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local:
+        asyncio.run(asyncio.wait_for(body(local), PATIENCE_S))
 
 
 def test_a_mapping_is_awaited_or_entered(run):

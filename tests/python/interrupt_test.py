@@ -7,8 +7,9 @@ import sys
 import textwrap
 
 import agmm
+import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, stopped, wait_until
+from support import A, LONG, PATIENCE_S, SPEC, stopped, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
@@ -110,7 +111,7 @@ CALLS = {
         interrupt_in("_get")
         client.get("C")""",
     "map": """
-        interrupt_in("map")
+        interrupt_in("_map")
         client.map("C")""",
     "fill": """
         interrupt_in("_with_room")
@@ -121,6 +122,24 @@ CALLS = {
 @pytest.mark.parametrize("call", CALLS)
 def test_an_interrupt_ends_a_call_that_waits_for_a_job(busy, daemon, call):
     end_of(start(daemon, CALLS[call], busy.id))
+
+
+def test_an_interrupted_map_leaves_the_contents(client, operands, daemon):
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    wait_until(lambda: job.info().state is agmm.JobState.RUNNING)
+    process = start(daemon, """
+        interrupt_in("_map")
+        try:
+            client.map("A", writable=True)
+        except KeyboardInterrupt:
+            print("interrupted", flush=True)
+        sys.stdin.readline()""")
+    assert process.stdout.readline() == "interrupted\n"
+    job.cancel()
+    # A map that still waited would have its turn before this get.
+    np.testing.assert_array_equal(client.get("A"), A)
+    out, error = outputs_of(process)
+    assert process.returncode == 0, error
 
 
 @pytest.mark.parametrize("has_writer", [False, True])

@@ -272,12 +272,21 @@ def test_each_kind_of_mapping_returns_its_lease_in_its_own_way(client):
         with pytest.raises(agmm.FailedPrecondition, match="renew it first"):
             mapping.release()
     with client.map("A", writable=True) as mapping:
-        with pytest.raises(agmm.FailedPrecondition, match="commit it"):
-            mapping.release()
         mapping.commit()
         with pytest.raises(agmm.FailedPrecondition, match="renew it first"):
             mapping.commit()
     assert client.tensor("A").has_contents
+
+
+def test_a_release_without_a_write_leaves_the_contents(client):
+    array = put(client)
+    version = client.tensor("A").version
+    with client.map("A", writable=True) as mapping:
+        assert mapping.release().version == version
+        np.testing.assert_array_equal(client.get("A"), array)
+        mapping.renew()
+        mapping.release()
+    np.testing.assert_array_equal(client.get("A"), array)
 
 
 def test_the_deletion_of_a_tensor_ends_its_mapping(client):
