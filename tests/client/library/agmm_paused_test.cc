@@ -92,7 +92,7 @@ TEST_F(LibraryPaused, AStopRequestEndsASave) {
                                        ": stopped at the caller's request");
 }
 
-// Which would wait for the number of devices, if the connection had not told it.
+// It would wait for the number of devices, if the connection had not told it.
 TEST_F(LibraryPaused, TheFirstRunOfAClientDoesNotWaitInItsCall) {
   Continue();
   const auto client = Connect();
