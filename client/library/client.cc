@@ -145,8 +145,7 @@ Result<std::unique_ptr<Client>> Client::Connect(ClientOptions options) {
 }
 
 Result<WorldInfo> Client::World(Milliseconds timeout) {
-  return state_->Call(
-      [&](Connection* connection) { return connection->GetStatus(state_->CallTimeout(timeout)); });
+  return state_->Call([&](Connection*) { return state_->GetStatus(state_->CallTimeout(timeout)); });
 }
 
 Result<std::vector<SessionInfo>> Client::Sessions(Milliseconds timeout) {

@@ -76,10 +76,7 @@ ClientState::ClientState(Endpoint endpoint, ClientOptions options)
 absl::Status ClientState::Open() {
   AGMM_RETURN_IF_ERROR(loop_->status());
   const Deadline deadline = Deadline::After(CallTimeout({}));
-  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status,
-                        connection_->GetStatus(deadline.Left()));
-  // A world that is not ready is asked again by the first call that needs the number.
-  TakeDeviceCount(status).status().IgnoreError();
+  AGMM_RETURN_IF_ERROR(GetStatus(deadline.Left()).status());
   if (options_.session) {
     AGMM_ASSIGN_OR_RETURN(session_, connection_->OpenSession(options_.program, deadline.Left()));
   }
@@ -153,6 +150,16 @@ absl::Duration ClientState::TransferTimeout(Milliseconds given) const {
 Deadline ClientState::WaitDeadline(Milliseconds given, absl::Duration job_timeout) const {
   const bool is_given = given != Milliseconds::zero();
   return Deadline::After(is_given ? ToTimeout(given, {}) : job_timeout + CallTimeout({}));
+}
+
+absl::StatusOr<v1::GetStatusResponse> ClientState::GetStatus(absl::Duration timeout,
+                                                             const std::stop_token& stop) {
+  AGMM_ASSIGN_OR_RETURN(v1::GetStatusResponse status, connection_->GetStatus(timeout, stop));
+  if (!status.ready()) return status;
+  std::lock_guard lock(mutex_);
+  device_count_ = 0;
+  for (const v1::NodeStatus& node : status.nodes()) device_count_ += node.devices_size();
+  return status;
 }
 
 absl::StatusOr<v1::CreateTensorRequest> ClientState::RequestFor(const std::string& name,
@@ -333,16 +340,10 @@ absl::StatusOr<int> ClientState::DeviceCount(Deadline deadline, const std::stop_
     if (device_count_ > 0) return device_count_;
   }
   const absl::Duration timeout = std::min(deadline.Left(), CallTimeout({}));
-  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, connection_->GetStatus(timeout, stop));
-  return TakeDeviceCount(status);
-}
-
-absl::StatusOr<int> ClientState::TakeDeviceCount(const v1::GetStatusResponse& status) {
+  AGMM_ASSIGN_OR_RETURN(const v1::GetStatusResponse status, GetStatus(timeout, stop));
   if (!status.ready())
     return WithReason(absl::UnavailableError(status.reason()), kReasonWorldIncomplete);
   std::lock_guard lock(mutex_);
-  device_count_ = 0;
-  for (const v1::NodeStatus& node : status.nodes()) device_count_ += node.devices_size();
   return device_count_;
 }
 

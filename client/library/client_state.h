@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "agmm/v1/cluster.pb.h"
 #include "agmm/v1/job.pb.h"
 #include "agmm/v1/tensor.pb.h"
 #include "client/agmm.h"
@@ -71,8 +72,12 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   // Returns the deadline of a wait for a job; if `given` is zero, the job's timeout plus a call's.
   Deadline WaitDeadline(Milliseconds given, absl::Duration job_timeout) const;
 
+  // Learns the number of devices from a world that is ready.
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(absl::Duration timeout,
+                                                  const std::stop_token& stop = {});
+
   // Return requests with a new request id. An empty mesh means all devices of the world, which are
-  // asked for, until `deadline`, if the world was not ready at the connection.
+  // asked for, until `deadline`, if no world that was ready has been seen.
   absl::StatusOr<v1::CreateTensorRequest> RequestFor(const std::string& name,
                                                      const TensorSpec& spec, Deadline deadline,
                                                      const std::stop_token& stop = {});
@@ -110,8 +115,6 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   void CancelRuns();
   Use MakeUse();  // with the lock
   absl::StatusOr<int> DeviceCount(Deadline deadline, const std::stop_token& stop);
-  // Learns the number of devices from a world that is ready, and returns it.
-  absl::StatusOr<int> TakeDeviceCount(const v1::GetStatusResponse& status);
 
   const std::string endpoint_;
   const ClientOptions options_;
