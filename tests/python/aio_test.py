@@ -406,6 +406,8 @@ def test_a_mapping_lasts_over_commits(run):
                     assert np.array_equal(await tensor.numpy(), reader.read())
                     assert reader.array[0, 0] == value
 
+    run(body)
+
 
 @pytest.mark.parametrize("turn_comes", [False, True])
 def test_a_cancelled_map_leaves_the_contents(run, turn_comes):

@@ -1,9 +1,10 @@
 """Checks the structure of the tree: the includes between folders, small files and functions, and that all sources are
-built.
+built and all parts of tests run.
 
 Run as a test over the whole repository; the cases in SelfTest prove that each rule can fail.
 """
 
+import ast
 import collections
 import os
 import re
@@ -187,6 +188,32 @@ def check_built(path, files):
     yield f"{path}: no CMakeLists.txt names it"
 
 
+def check_inner_functions(path, text):
+    """A function inside a function of a test in Python is used: one that does not run checks nothing."""
+    if not (path.startswith("tests/") and path.endswith(".py")):
+        return
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
+    for outer in ast.walk(ast.parse(text)):
+        if not isinstance(outer, functions):
+            continue
+        defined = [node for node in statements(outer) if isinstance(node, functions) and not node.decorator_list]
+        for inner in defined:
+            own = set(ast.walk(inner))
+            if not any(isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id == inner.name
+                       for node in ast.walk(outer) if node not in own):
+                yield f"{path}:{inner.lineno}: {outer.name} does not use its function {inner.name}"
+
+
+def statements(function):
+    """Yields the statements of a function, also those in its blocks, but not those in its functions and classes."""
+    queue = list(function.body)
+    while queue:
+        node = queue.pop(0)
+        yield node
+        if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+            queue += [child for child in ast.iter_child_nodes(node) if isinstance(child, (ast.stmt, ast.ExceptHandler))]
+
+
 def circles(edges):
     """The groups of nodes that reach each other, each sorted. `edges`: node -> set of nodes."""
     reach = {}
@@ -258,6 +285,7 @@ def check_tree(files):
     for path, text in sorted(files.items()):
         problems += check_file(path, text, files)
         problems += check_functions(path, text)
+        problems += check_inner_functions(path, text)
         problems += check_words(path, text)
         problems += check_messages(path, text)
         if path.endswith((".cc", ".cu")):
@@ -452,6 +480,19 @@ class SelfTest(unittest.TestCase):
         self.assertEqual(lengths("int F() {", *["  f();"] * (MAX_FUNCTION_LINES - 2), "}"), [])
         self.assertEqual(lengths("class A {", *["  int F() {", "    return 1;", "  }"] * MAX_FUNCTION_LINES, "};"), [])
         self.assertEqual(lengths("const Case kCases[] = {", "...", "};"), [])
+
+    def test_an_inner_function_of_a_test_is_used(self):
+        def found(*lines, path="tests/python/a_test.py"):
+            text = "\n".join(["def test():", *(f"    {line}" for line in lines)])
+            return [re.search(r"use its function (\w+)", problem)[1] for problem in check_inner_functions(path, text)]
+        self.assertEqual(found("async def body(): pass"), ["body"])
+        self.assertEqual(found("def body(): body()"), ["body"])
+        self.assertEqual(found("if True:", "    def body(): pass", "body = 1"), ["body"])
+        self.assertEqual(found("def outer():", "    def inner(): pass", "outer()"), ["inner"])
+        self.assertEqual(found("def body(): pass", path="tests/a.cc"), [])
+        for lines in (["def body(): pass", "run(body)"], ["def one(): two()", "def two(): pass", "one()"],
+                      ["class Array:", "    def __len__(self): pass"], ["@atexit.register", "def end(): pass"]):
+            self.assertEqual(found(*lines), [], lines)
 
     def test_every_source_is_built(self):
         def found(cmake, at="daemon/sequencer/CMakeLists.txt", path="daemon/sequencer/a.cc"):
