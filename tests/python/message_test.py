@@ -162,6 +162,9 @@ TOO_LARGE = {
     "float64 to f32": (np.array([[1e300, 1.0]]), "f32"),
     "float64 to f16": (np.array([[1e5, 1.0]]), "f16"),
     "float64 to bf16": (np.array([[1e300, 1.0]]), "bf16"),
+    "float64 to bf16, just above": (np.array([[3.4e38, 1.0]]), "bf16"),
+    "float32 to bf16": (np.array([[3.4e38, 1.0]], np.float32), "bf16"),
+    "bfloat16 to f16": (np.array([[1e5, 1.0]], ml_dtypes.bfloat16), "f16"),
     "float32 to f16": (np.array([[1e5, 1.0]], np.float32), "f16"),
     "integers to f16": (np.array([[10**6, 1]]), "f16"),
 }
@@ -181,8 +184,11 @@ def test_elements_that_become_infinite_give_numpys_warning(client, case):
 
 def test_other_conversions_give_no_warning(client):
     values = np.array([[np.inf, np.nan, 1e-300, 3.0, -0.0]])
+    largest = np.array([[float(ml_dtypes.finfo(ml_dtypes.bfloat16).max), -np.inf]])
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         for dtype in ("f32", "bf16", "f16"):
             client.put("P", values, "[M, N]", dtype=dtype)
+        for given in (largest, largest.astype(np.float32)):
+            client.put("P", given, "[M, N]", dtype="bf16")
         client.put("P", np.array([[np.inf, 1.0]], ml_dtypes.bfloat16).T, "[M, N]")

@@ -143,9 +143,15 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
 
 
 def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
+    """Copies and rounds. To be called in a numpy.errstate with over="call"."""
+    rounded = piece
     if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
-        piece = _rounded_to_odd(piece)
-    np.copyto(part, piece, casting="unsafe")
+        rounded = _rounded_to_odd(piece)
+    np.copyto(part, rounded, casting="unsafe")
+    if ml_dtypes.bfloat16 in (part.dtype, piece.dtype):  # NumPy does not see that these overflow
+        infinite = np.isinf(part)
+        if infinite.any() and np.isfinite(piece[infinite]).any():
+            np.geterrcall()("overflow", 0)
 
 
 def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
