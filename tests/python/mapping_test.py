@@ -467,6 +467,20 @@ def test_a_detached_array_is_no_operand(client, call):
             calls[call]()
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_a_detached_array_takes_no_contents(client, transposed):
+    array = put(client)
+    client.put("B", np.zeros(array.shape[::-1] if transposed else array.shape, np.float32), "[M, K]", ranks=[0])
+    with client.map("B", writable=True) as mapping:
+        out = mapping.array.T if transposed else mapping.array
+        assert client.get("A", out=out) is out
+        np.testing.assert_array_equal(out, array)
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'B' is detached"):
+            client.get("A", out=out, progress=lambda moved, total: mapping.detached or mapping.commit() and None)
+        with pytest.raises(agmm.FailedPrecondition, match="tensor 'B' is detached"):
+            client.get("A", out=out)
+
+
 def test_the_text_of_a_shard_is_short(client):
     with client.fill("A", (64, 64), "[M_x, K]").map() as mapping:
         assert repr(mapping.shards[0]) == "Shard(rank=0, rows=slice(0, 32, None), cols=slice(0, 64, None))"

@@ -33,7 +33,7 @@ from .mapping import Mapping
 from .product import Product
 from .requests import job_request, tensors_of
 from .session_info import SessionInfo
-from .tensor import Tensor, named
+from .tensor import Naming, Tensor
 from .timeouts import to_ms
 from .world_info import WorldInfo
 
@@ -226,10 +226,8 @@ class AsyncClient:
                   c: Tensor | str | None = None, **options: Unpack[JobOptions]) -> JobInfo:
         """See agmm.Client.run. If the task is cancelled, so is the job."""
         request = job_request(spec, a, b, c, options)
-        try:
+        with Naming(*tensors_of(a, b, c, options)):
             return await self._run(request)
-        except errors.NotFound as error:
-            raise named(error, tensors_of(a, b, c, options)) from None
 
     async def _run(self, request: _agmm.JobRequest) -> JobInfo:
         """See agmm.Client._with_room."""

@@ -20,7 +20,7 @@ from .mapping import Mapping, check_attached
 from .product import Product
 from .requests import job_request, reference_of, tensors_of
 from .session_info import SessionInfo, session_info
-from .tensor import Tensor, named
+from .tensor import Naming, Tensor
 from .timeouts import to_ms
 from .world_info import WorldInfo, world_info
 
@@ -196,20 +196,25 @@ class Client:
 
     def _get(self, tensor: Tensor | str, out: Any, progress: Progress | None, timeout: float | None,
              stop: _agmm.Stop) -> np.ndarray[Any, Any]:
-        begin = time.monotonic()
-        found = self.tensor(tensor, timeout=timeout) if isinstance(tensor, str) else tensor
-        if timeout is not None and found is not tensor:
-            timeout = max(timeout - (time.monotonic() - begin), 0.001)
-        reference = reference_of(found)
-        array = np.empty(found.shape, found.dtype) if out is None else arrays.check_out(out, found.shape, found.dtype)
-        rest = (arguments.callback(progress, "progress"), to_ms(timeout), stop)
-        try:
-            if arrays.is_plain(array, found.dtype):
-                self._client.get(reference, array.__array_interface__["data"][0], array.nbytes, *rest)
-            else:
-                self._client.get_blocks(reference, arrays.writer_of(array, found.dtype), *rest)
-        except errors.NotFound as error:
-            raise named(error, [tensor]) from None
+        by_name = isinstance(tensor, str) and not tensor.startswith("#")
+        left = _countdown(timeout)
+        with Naming(tensor):
+            for again in (by_name, False):
+                found = self.tensor(tensor, timeout=left()) if isinstance(tensor, str) else tensor
+                reference = reference_of(found)
+                shape, dtype = found.shape, found.dtype
+                array = np.empty(shape, dtype) if out is None else arrays.check_out(out, shape, dtype)
+                rest = (arguments.callback(progress, "progress"), to_ms(left()), stop)
+                try:
+                    if arrays.is_plain(array, dtype):
+                        self._client.get(reference, array.__array_interface__["data"][0], array.nbytes, *rest)
+                    else:
+                        self._client.get_blocks(reference, arrays.writer_of(array, dtype), *rest)
+                    break
+                except errors.NotFound:
+                    if not again:  # else another tensor may have taken the name in between
+                        raise
+        check_attached(out)  # a mapped array whose mapping ended midway has lost what was written
         return array if out is None else out
 
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
@@ -225,10 +230,8 @@ class Client:
 
     def _map(self, tensor: Tensor | str, writable: bool, timeout: float | None, stop: _agmm.Stop) -> Mapping:
         writable = arguments.flag(writable, "writable")
-        try:
+        with Naming(tensor):
             mapped = self._client.map(reference_of(tensor), writable, to_ms(timeout), stop)
-        except errors.NotFound as error:
-            raise named(error, [tensor]) from None
         return Mapping(self, mapped, writable, tensor._kept if isinstance(tensor, Tensor) else None)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
@@ -276,10 +279,8 @@ class Client:
         names = [reference_of(each) for each in tensors]
         texts = {key: arguments.text(value, "a value of metadata")
                  for key, value in arguments.items({} if metadata is None else metadata, "metadata", '{"format": "pt"}')}
-        try:
+        with Naming(*tensors):
             saved = self._client.save(path_of(path), names, texts, arguments.callback(progress, "progress"), to_ms(timeout), stop)
-        except errors.NotFound as error:
-            raise named(error, tensors) from None
         return [Tensor(self, fields) for fields in saved]
 
     def tensors(self, *, timeout: float | None = None) -> list[Tensor]:
@@ -292,10 +293,8 @@ class Client:
 
     def delete(self, tensor: Tensor | str, *, timeout: float | None = None) -> None:
         """Frees the name at once, and the space once no job uses it. Errors: NotFound."""
-        try:
+        with Naming(tensor):
             self._client.delete(reference_of(tensor), to_ms(timeout))
-        except errors.NotFound as error:
-            raise named(error, [tensor]) from None
         if isinstance(tensor, Tensor) and tensor._kept is not None:
             tensor._kept.reference = ""
 
@@ -351,19 +350,15 @@ class Client:
     def _submit(self, spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Tensor | str | None, options: JobOptions,
                 stop: _agmm.Stop) -> Job:
         request = job_request(spec, a, b, c, options)
-        try:
+        with Naming(*tensors_of(a, b, c, options)):
             return Job(self, self._with_room(self._client.submit, request, 0, stop))
-        except errors.NotFound as error:
-            raise named(error, tensors_of(a, b, c, options)) from None
 
     def run(self, spec: str, a: Tensor | str | None = None, b: Tensor | str | None = None, c: Tensor | str | None = None,
             **options: Unpack[JobOptions]) -> JobInfo:
         """Submits a job and waits for it in one call: made for many small jobs. See submit and Job.wait."""
         request = job_request(spec, a, b, c, options)
-        try:
+        with Naming(*tensors_of(a, b, c, options)):
             return job_info(self._with_room(self._client.run, request, 0))
-        except errors.NotFound as error:
-            raise named(error, tensors_of(a, b, c, options)) from None
 
     def matmul(self, spec: str, a: Any, b: Any, *, out: Tensor | str | None = None, dtype: Any = None,
                **options: Unpack[JobOptions]) -> Tensor:
@@ -398,6 +393,15 @@ class Client:
 
     def __repr__(self) -> str:
         return f"<agmm.Client of {self._endpoint}{', closed' if self.closed else ''}>"
+
+
+def _countdown(timeout: float | None) -> Callable[[], float | None]:
+    """Returns a function that tells how much of the timeout is left: at least a millisecond; None of None."""
+    to_ms(timeout)  # refuses other values
+    if timeout is None:
+        return lambda: None
+    end = time.monotonic() + timeout
+    return lambda: max(end - time.monotonic(), 0.001)
 
 
 def _spec(shape: Any, sharding: str, dtype: np.dtype[Any], mesh: str, ranks: Sequence[int]) -> _agmm.TensorSpec:

@@ -6,7 +6,7 @@ import itertools
 import re
 import secrets
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from . import arguments, arrays, errors
 from .dtypes import DTYPES, dtype_of, name_of
 from .job_info import JobInfo
 from .requests import reference_of
-from .tensor import Kept, Tensor
-
-AnyTensor = TypeVar("AnyTensor", bound=Tensor)
+from .tensor import AnyTensor, Kept, Tensor
 
 _RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 _OPERAND = re.compile(r"\s*(\w+)\s*(\[[^]]*\]\s*(?:\{[^}]*\})?)\s*(?::\s*\w+)?\s*")

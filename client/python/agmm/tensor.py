@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NoReturn
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -111,11 +111,25 @@ class Tensor:
                 f"mesh={self.mesh!r}, version={self.version})")
 
 
-def named(error: errors.NotFound, given: Iterable[Any]) -> errors.NotFound:
-    """Returns the error of a call with `given`. If the tensor of a handle among them is gone, it names that tensor."""
-    for tensor in given:
-        if isinstance(tensor, Tensor) and re.search(rf"\btensor #?{tensor.id}\b", str(error)):
-            return errors.NotFound(
-                f"the tensor {tensor.name!r} of this handle is gone: it was deleted, or another one has taken its name; "
-                f"client.tensor({tensor.name!r}) finds that one", error.reason)
-    return error
+AnyTensor = TypeVar("AnyTensor", bound=Tensor)
+
+
+class Naming:
+    """A block of a call with the tensors `given`. If that of a handle is gone, its NotFound names the tensor."""
+
+    __slots__ = ("_given",)
+
+    def __init__(self, *given: Any) -> None:
+        self._given = given
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if not isinstance(error, errors.NotFound):
+            return
+        for tensor in self._given:
+            if isinstance(tensor, Tensor) and re.search(rf"\btensor #?{tensor.id}\b", str(error)):
+                raise errors.NotFound(
+                    f"the tensor {tensor.name!r} of this handle is gone: it was deleted, or another one has taken its name; "
+                    f"client.tensor({tensor.name!r}) finds that one", error.reason) from None
