@@ -429,6 +429,22 @@ def test_a_cancelled_map_leaves_the_contents(run, turn_comes):
     run(body)
 
 
+def test_the_tensor_of_a_mapping_is_awaited(run):
+    async def body(client):
+        a = integers(4, 4, 1)
+        await client.put("A", a, "[M, K]", ranks=[0])
+        with await client.map("A") as mapping:
+            assert type(mapping.tensor) is agmm.aio.AsyncTensor
+            assert np.array_equal(await mapping.tensor.numpy(), a)
+            await mapping.release()
+            await client.put("A", 2 * a, "[M, K]", ranks=[0])
+            assert (await mapping.renew()) is mapping.tensor
+            assert type(mapping.tensor) is agmm.aio.AsyncTensor
+            assert np.array_equal(await mapping.tensor.numpy(), 2 * a)
+
+    run(body)
+
+
 def test_a_cancelled_submit_leaves_no_job():
     async def body(local):
         async with agmm.aio.connect(local.endpoint, session=True) as client:

@@ -130,6 +130,9 @@ def test_loads_and_saves_can_be_awaited(daemon, tmp_path):
         async with agmm.aio.connect(daemon.endpoint) as client:
             await client.put("aio.W", np.ones((4, 4), np.float32), "[M, N]")
             await client.save(tmp_path / "w.safetensors", ["aio.W"])
-            return await client.load(tmp_path / "w.safetensors", {"*": agmm.Rule("[M, N_x]", name="back.*")})
+            done = await client.load(tmp_path / "w.safetensors", {"*": agmm.Rule("[M, N_x]", name="back.*")})
+            assert type(done["aio.W"]) is agmm.aio.AsyncTensor and done["aio.W"] is done.loaded[0].tensor
+            assert (await done["aio.W"].numpy() == 1).all()
+            return done
 
     assert asyncio.run(main())["aio.W"].name == "back.aio.W"

@@ -26,7 +26,7 @@ import numpy as np
 
 from . import client as blocking
 from . import _agmm, arguments, errors
-from .files import LoadedFile, Rule
+from .files import Loaded, LoadedFile, Rule
 from .job import Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .mapping import Mapping
@@ -191,9 +191,11 @@ class AsyncClient:
         return Entering(make(), lambda mapping: mapping._end())
 
     async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
-                   progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
+                   progress: Progress | None = None, timeout: float | None = None) -> LoadedFile[AsyncTensor]:
         """See agmm.Client.load."""
-        return await self._transfer(lambda stop: self._client._load(path, shard, strict, progress, timeout, stop))
+        file = await self._transfer(lambda stop: self._client._load(path, shard, strict, progress, timeout, stop))
+        loaded = [Loaded(each.name_in_file, self._tensor(each.tensor), each.bytes, each.seconds) for each in file.loaded]
+        return LoadedFile(loaded, file.skipped, file.unused_patterns)
 
     async def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
                    metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
@@ -359,11 +361,14 @@ class AsyncMapping(Mapping):
 
     __slots__ = ("_async_client", "_left")
 
+    tensor: AsyncTensor
+
     def __init__(self, client: AsyncClient, mapping: Mapping) -> None:
         for name in Mapping.__slots__:
             if name != "__weakref__":
                 setattr(self, name, getattr(mapping, name))
         self._async_client = client
+        self.tensor = client._tensor(mapping.tensor)
         self._left = False  # a call goes on whose task was cancelled
 
     async def commit(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
@@ -382,7 +387,10 @@ class AsyncMapping(Mapping):
             self.close()
             raise
 
-    async def _ask(self, turn: Callable[..., Awaitable[Tensor]], call: Callable[..., Tensor],
+    def _returned(self, fields: tuple[Any, ...]) -> AsyncTensor:
+        return self._async_client._tensor(super()._returned(fields))
+
+    async def _ask(self, turn: Callable[..., Awaitable[AsyncTensor]], call: Callable[..., Tensor],
                    timeout: float | None) -> AsyncTensor:
         try:
             tensor = await turn(lambda: call(timeout=timeout))
@@ -390,7 +398,7 @@ class AsyncMapping(Mapping):
             self._left = True
             raise
         self._left = False
-        return self._async_client._tensor(tensor)
+        return tensor
 
     def close(self) -> None:
         """See agmm.Mapping.close. If a call goes on whose task was cancelled, the mapping ends after it, and the loop does not

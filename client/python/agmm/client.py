@@ -235,7 +235,7 @@ class Client:
         return Mapping(self, mapped, writable, tensor._kept if isinstance(tensor, Tensor) else None)
 
     def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
-             progress: Progress | None = None, timeout: float | None = None) -> LoadedFile:
+             progress: Progress | None = None, timeout: float | None = None) -> LoadedFile[Tensor]:
         """Puts the tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory.
 
         Each tensor is put as the first pattern says that matches its name; without one it is skipped. All are checked
@@ -253,7 +253,7 @@ class Client:
         return self._load(path, shard, strict, progress, timeout, _agmm.Stop())
 
     def _load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], strict: bool,
-              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile:
+              progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile[Tensor]:
         given = (path_of(path), rules_of(shard), arguments.flag(strict, "strict"), arguments.callback(progress, "progress"),
                  to_ms(timeout), stop)
         return loaded_file(self, self._with_room(self._client.load, *given))

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from . import _agmm, arguments, errors
 from .dtypes import dtype_of, number_of
-from .tensor import Tensor
+from .tensor import AnyTensor, Tensor
 
 if TYPE_CHECKING:
     from .client import Client
@@ -36,11 +36,11 @@ class Rule:
 
 
 @dataclasses.dataclass(frozen=True)
-class Loaded:
+class Loaded(Generic[AnyTensor]):
     """One tensor that Client.load has put."""
 
     name_in_file: str
-    tensor: Tensor
+    tensor: AnyTensor
     bytes: int
     """Of the whole matrix, however many devices hold a copy."""
     seconds: float
@@ -48,17 +48,17 @@ class Loaded:
 
 
 @dataclasses.dataclass(frozen=True)
-class LoadedFile:
+class LoadedFile(Generic[AnyTensor]):
     """What Client.load has done."""
 
-    loaded: list[Loaded]
+    loaded: list[Loaded[AnyTensor]]
     """In the order of the file."""
     skipped: list[str]
     """Names in the file, by a rule or for want of one."""
     unused_patterns: list[str]
     """Patterns that match no name in the file."""
 
-    def __getitem__(self, name_in_file: str) -> Tensor:
+    def __getitem__(self, name_in_file: str) -> AnyTensor:
         """Returns the tensor that was loaded from this name in the file. Errors: NotFound."""
         for each in self.loaded:
             if each.name_in_file == name_in_file:
@@ -83,7 +83,7 @@ def _rule_of(pattern: str, rule: Rule | str | None) -> _agmm.LoadRule:
                           arguments.ranks(rule.ranks), number, arguments.text(rule.name, "name"), arguments.flag(rule.transpose, "transpose"), False)
 
 
-def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile:
+def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile[Tensor]:
     """Returns what the library reports."""
     loaded, skipped, unused = fields
     made = [Loaded(name, Tensor(client, tensor), count, seconds) for name, tensor, count, seconds in loaded]
