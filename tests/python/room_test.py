@@ -1,12 +1,18 @@
 """Results that Python has dropped make room for other tensors."""
 
 import asyncio
+import concurrent.futures
+import contextlib
 import gc
+import os
+import threading
 
 import agmm
 import agmm.aio
 import numpy as np
 import pytest
+import safetensors.numpy
+from support import PATIENCE_S
 
 SIDE = 1800  # two copies of SIDE x SIDE floats fit in a device's 32 MiB, and three do not
 WHOLE = "A[M_x, K] * B[K, N_x] -> C[M, N]"
@@ -77,6 +83,57 @@ def test_results_in_use_are_kept(client, tmp_path):
         with pytest.raises(agmm.ResourceExhausted):
             CALLS[name](client, tmp_path)
     assert (results[0].numpy() == 2).all()
+
+
+def write_to_a_pipe(path, tensors):
+    """Makes a named pipe, and writes tensors to its first reader."""
+    os.mkfifo(path)
+
+    def write():
+        with contextlib.suppress(BrokenPipeError):
+            path.write_bytes(safetensors.numpy.save(tensors))
+
+    threading.Thread(target=write).start()
+
+
+def load_of_a_pipe(client, path, **options):
+    """Returns what a load gives. If it does not end, another writer ends it."""
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        try:
+            return pool.submit(client.load, path, {"*": "[M, N]"}, **options).result(PATIENCE_S)
+        except concurrent.futures.TimeoutError:
+            os.close(os.open(path, os.O_WRONLY))
+            raise
+
+
+def test_garbage_makes_room_before_the_load_of_a_pipe(client, no_collector, tmp_path):
+    results = results_that_fill(client)
+    results.append(results)
+    del results
+    write_to_a_pipe(tmp_path / "P.safetensors", {"P": LARGE})
+    assert (load_of_a_pipe(client, tmp_path / "P.safetensors")["P"].numpy() == 1).all()
+
+
+def test_a_pipe_is_not_read_again(client, tmp_path):
+    results = results_that_fill(client)
+    write_to_a_pipe(tmp_path / "P.safetensors", {"first": LEFT, "second": LARGE})
+    with pytest.raises(agmm.ResourceExhausted):
+        load_of_a_pipe(client, tmp_path / "P.safetensors", progress=lambda moved, total: results.clear())
+    assert len(client._dropped) == 2
+
+
+def test_a_load_waits_until_dropped_results_are_deleted(client, monkeypatch, tmp_path):
+    delete = agmm.Client.delete
+
+    def delete_slowly(self, tensor, *, timeout=None):
+        if timeout is not None:
+            raise agmm.DeadlineExceeded("the daemon is slow")
+        delete(self, tensor)
+
+    results = results_that_fill(client)
+    del results
+    monkeypatch.setattr(agmm.Client, "delete", delete_slowly)
+    load(client, tmp_path)
 
 
 def test_dropped_results_of_asyncio_make_room(no_collector):

@@ -256,7 +256,8 @@ class Client:
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile[Tensor]:
         given = (path_of(path), rules_of(shard), arguments.flag(strict, "strict"), arguments.callback(progress, "progress"),
                  to_ms(timeout), stop)
-        return loaded_file(self, self._with_room(self._client.load, *given))
+        self._sweep(timeout=None)
+        return loaded_file(self, self._with_room(self._client.load, *given, repeatable=os.path.isfile(path)))
 
     def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
              metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
@@ -298,17 +299,20 @@ class Client:
         if isinstance(tensor, Tensor) and tensor._kept is not None:
             tensor._kept.reference = ""
 
-    def _with_room(self, call: Callable[..., T], *given: Any) -> T:
+    def _with_room(self, call: Callable[..., T], *given: Any, repeatable: bool = True) -> T:
         """Makes a call that may need device memory, after the dropped tensors are deleted.
 
-        If memory is full, collects garbage, which may drop more, and makes the call once more.
+        If memory is full, collects garbage, which may drop more, and makes the call once more. Before a call that cannot be
+        repeated, such as the load of a pipe, garbage is collected in any case.
         """
+        if not repeatable:
+            gc.collect()
         self._sweep()
         try:
             return call(*given)
         except errors.ResourceExhausted:
             gc.collect()
-            if not self._dropped:
+            if not self._dropped or not repeatable:
                 raise
         self._sweep()
         return call(*given)
