@@ -1,5 +1,8 @@
 """Files of tensors, against NumPy's and safetensors' own readers and writers."""
 
+import os
+import pathlib
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -136,3 +139,43 @@ def test_loads_and_saves_can_be_awaited(daemon, tmp_path):
             return done
 
     assert asyncio.run(main())["aio.W"].name == "back.aio.W"
+
+
+@pytest.mark.parametrize("name", [b"\xff.npy", b"\xff.safetensors"])
+@pytest.mark.parametrize("kind", [os.fsencode, os.fsdecode, lambda path: pathlib.Path(os.fsdecode(path))],
+                         ids=["bytes", "str", "Path"])
+def test_a_path_need_not_be_utf_8(client, tmp_path, name, kind):
+    array = special(np.float32)
+    path = kind(os.path.join(os.fsencode(tmp_path), name))
+    client.save(path, [client.put("P", array, "[M, N]")])
+    done = client.load(path, {"*": agmm.Rule("[M, N]", name="Q")})
+    assert done.loaded[0].name_in_file == ("\udcff" if name.endswith(b".npy") else "P")
+    assert (bits(client.get("Q")) == bits(array)).all()
+
+
+def test_errors_of_a_path_that_is_not_utf_8_are_texts(client, tmp_path):
+    path = os.path.join(tmp_path, os.fsdecode(b"\xff.npy"))
+    for call in (lambda: client.load(path, {"*": "[M, N]"}), lambda: client.save(path, ["absent"])):
+        with pytest.raises(agmm.Error, match=r"\\xff\.npy") as raised:
+            call()
+        assert str(raised.value).isascii() and "\n" not in str(raised.value)
+    np.save(path, np.ones((2, 2), np.float32))
+    with pytest.raises(agmm.InvalidArgument):  # a name on the devices is UTF-8
+        client.load(path, {"*": "[M, N]"})
+
+
+def test_texts_that_cannot_be_written_are_refused(client, tmp_path):
+    path = tmp_path / "x.safetensors"
+    client.put("S", np.ones((2, 2), np.float32), "[M, N]")
+    for call in (lambda: client.load("\ud800.npy", {}),
+                 lambda: client.save("\ud800.npy", ["S"]),
+                 lambda: client.save("a\0b.npy", ["S"]),
+                 lambda: client.save(path, ["\ud800"]),
+                 lambda: client.save(path, ["S"], metadata={"key": "\udcff"}),
+                 lambda: client.save(path, ["S"], metadata={"\udcff": "value"}),
+                 lambda: client.load(path, {"\udcff": "[M, N]"}),
+                 lambda: client.load(path, {"*": agmm.Rule("[M, N]", name="\udcff")})):
+        with pytest.raises(agmm.InvalidArgument) as raised:
+            call()
+        assert "\n" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []

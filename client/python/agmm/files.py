@@ -90,9 +90,14 @@ def loaded_file(client: Client, fields: tuple[Any, ...]) -> LoadedFile[Tensor]:
     return LoadedFile(made, list(skipped), list(unused))
 
 
-def path_of(path: str | os.PathLike[str]) -> str:
-    """Returns the path as text."""
+def path_of(path: str | os.PathLike[str]) -> bytes:
+    """Returns the path as the bytes of the file system, which need not be UTF-8."""
     try:
-        return os.fsdecode(path)
+        encoded = os.fsencode(path)
     except TypeError:
         raise errors.InvalidArgument(f"path is {arguments.described(path)}; give a str or a pathlib.Path") from None
+    except UnicodeEncodeError as error:
+        raise errors.InvalidArgument(f"path is {path!r}, which no file can be called: {error.reason}") from None
+    if b"\0" in encoded:
+        raise errors.InvalidArgument(f"path is {path!r}, which no file can be called: it has a null character")
+    return encoded

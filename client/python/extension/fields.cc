@@ -26,6 +26,14 @@ nb::object ToSeconds(const std::optional<WallTime>& time) {
   return time.has_value() ? nb::cast(ToSeconds(*time)) : nb::none();
 }
 
+// The name of an .npy file need not be UTF-8. It becomes what os.fsdecode makes of it.
+nb::object NameInFile(const std::string& name) {
+  nb::object text = nb::steal(
+      PyUnicode_DecodeUTF8(name.data(), static_cast<Py_ssize_t>(name.size()), "surrogateescape"));
+  if (!text.is_valid()) throw nb::python_error();
+  return text;
+}
+
 nb::tuple FieldsOf(const JobFigures& figures) {
   nb::list moved;
   for (const JobFigures::Moved& bytes : figures.moved)
@@ -80,8 +88,8 @@ nb::tuple FieldsOf(const SessionInfo& info) {
 nb::tuple FieldsOf(const LoadedFile& file) {
   nb::list loaded;
   for (const LoadedFile::Loaded& each : file.loaded) {
-    loaded.append(
-        nb::make_tuple(each.name_in_file, FieldsOf(each.tensor), each.bytes, each.seconds));
+    loaded.append(nb::make_tuple(NameInFile(each.name_in_file), FieldsOf(each.tensor), each.bytes,
+                                 each.seconds));
   }
   return nb::make_tuple(loaded, TupleOf(file.skipped), TupleOf(file.unused_patterns));
 }

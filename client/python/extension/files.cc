@@ -14,21 +14,29 @@
 namespace nb = nanobind;
 
 namespace agmm::python {
-nb::tuple Load(const Connected& self, std::string path, std::vector<LoadRule> rules, bool strict,
+namespace {
+
+std::string TextOf(const nb::bytes& path) { return std::string(path.c_str(), path.size()); }
+
+}  // namespace
+
+nb::tuple Load(const Connected& self, nb::bytes path, std::vector<LoadRule> rules, bool strict,
                nb::object progress, int64_t timeout_ms, std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
-    return client->Load(path, rules, {.strict = strict, .transfer = options});
-  });
+  return transfer.Run(
+      timeout_ms, [&, client = self.client(), file = TextOf(path)](const TransferOptions& options) {
+        return client->Load(file, rules, {.strict = strict, .transfer = options});
+      });
 }
 
-nb::list Save(const Connected& self, std::string path, std::vector<std::string> names,
+nb::list Save(const Connected& self, nb::bytes path, std::vector<std::string> names,
               std::map<std::string, std::string> metadata, nb::object progress, int64_t timeout_ms,
               std::stop_source stop) {
   Transfer transfer(nb::none(), std::move(progress), std::move(stop));
-  return transfer.Run(timeout_ms, [&, client = self.client()](const TransferOptions& options) {
-    return client->Save(path, names, {.metadata = metadata, .transfer = options});
-  });
+  return transfer.Run(
+      timeout_ms, [&, client = self.client(), file = TextOf(path)](const TransferOptions& options) {
+        return client->Save(file, names, {.metadata = metadata, .transfer = options});
+      });
 }
 
 void BindFiles(nb::module_& module) {

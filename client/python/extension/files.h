@@ -14,12 +14,13 @@
 
 namespace agmm::python {
 
+// A path has the bytes of the file system, which need not be UTF-8.
 // progress(moved_bytes, total_bytes) may be None. It runs on another thread; if it raises, the call
 // raises the same.
-nanobind::tuple Load(const Connected& self, std::string path, std::vector<LoadRule> rules,
+nanobind::tuple Load(const Connected& self, nanobind::bytes path, std::vector<LoadRule> rules,
                      bool strict, nanobind::object progress, int64_t timeout_ms,
                      std::stop_source stop);
-nanobind::list Save(const Connected& self, std::string path, std::vector<std::string> names,
+nanobind::list Save(const Connected& self, nanobind::bytes path, std::vector<std::string> names,
                     std::map<std::string, std::string> metadata, nanobind::object progress,
                     int64_t timeout_ms, std::stop_source stop);
 
