@@ -79,6 +79,42 @@ def test_a_product_in_one_line_survives_a_restart_of_the_daemon(monkeypatch):
         np.testing.assert_array_equal(agmm.matmul(A, B), A @ B)
 
 
+@pytest.fixture
+def own_client(daemon, monkeypatch):
+    """The client of agmm.matmul."""
+    monkeypatch.setattr(agmm.shared, "_client", None)
+    monkeypatch.setenv("AGMM_ENDPOINT", daemon.endpoint)
+    agmm.matmul(A, B)
+    yield agmm.shared._client
+    agmm.shared._client.close()
+
+
+def test_an_error_of_the_operands_keeps_the_session(client, own_client):
+    own_client.create("empty", A.shape, "[M_x, K]")
+    with pytest.raises(agmm.FailedPrecondition, match="empty"):
+        agmm.matmul("empty", B)
+    with client.put("whole", A, "[M, K]", ranks=[0]).map() as mapping:
+        array = mapping.array
+    with pytest.raises(agmm.FailedPrecondition, match="tensor 'whole' is detached"):
+        agmm.matmul(array, B)
+    assert agmm.shared._client is own_client and not own_client.closed
+    assert own_client.tensor("empty").of_session
+
+
+def test_a_session_that_has_ended_is_opened_again(own_client, monkeypatch):
+    matmul = agmm.Client.matmul
+
+    def close_first(self, *arguments, **options):
+        if self is own_client:
+            self.close()
+        return matmul(self, *arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agmm.Client, "matmul", close_first)
+        np.testing.assert_array_equal(agmm.matmul(A, B), A @ B)
+    assert agmm.shared._client is not own_client
+
+
 def names(client):
     return {tensor.name for tensor in client.tensors()}
 

@@ -35,17 +35,22 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     Errors: those of Client.put, Client.run and Client.get.
     """
     if client is not None:
-        if not isinstance(client, Client):
-            raise errors.InvalidArgument(f"client is {arguments.described(client)}; give an agmm.Client, from agmm.connect")
+        check_client(client)
         return _matmul(client, a, b, spec, out, dtype, options)
     used = _shared_client()
     try:
         return _matmul(used, a, b, spec, out, dtype, options)
     except (errors.Unavailable, errors.FailedPrecondition) as error:
-        if error.reason:
+        if error.reason or isinstance(error, errors.FailedPrecondition) and _has_session(used):
             raise
-    # The session may have ended, with its daemon or its connection.
+    # The session has ended, with its daemon or its connection.
     return _matmul(_shared_client(lost=used), a, b, spec, out, dtype, options)
+
+
+def check_client(client: Any) -> None:
+    """Refuses what is no client."""
+    if not isinstance(client, Client):
+        raise errors.InvalidArgument(f"client is {arguments.described(client)}; give an agmm.Client, from agmm.connect")
 
 
 def _matmul(client: Client, a: Any, b: Any, spec: str, out: Any, dtype: Any, options: Any) -> np.ndarray[Any, Any]:
@@ -55,6 +60,13 @@ def _matmul(client: Client, a: Any, b: Any, spec: str, out: Any, dtype: Any, opt
     finally:
         with contextlib.suppress(errors.Error):  # then the client deletes it later
             product.delete()
+
+
+def _has_session(client: Client) -> bool:
+    try:
+        return any(session.own for session in client.sessions())
+    except errors.Error:
+        return False
 
 
 def _shared_client(lost: Client | None = None) -> Client:
