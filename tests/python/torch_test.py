@@ -308,6 +308,21 @@ def test_a_client_can_be_given_to_the_operator(client, remote):
         assert [len(each.jobs(10_000)) for each in (client, remote)] == [jobs[0] + count, jobs[1] + count]
 
 
+def test_threads_give_their_clients_to_the_operator():
+    threads, each = 4, 500
+    clients = [[agmm.Client(None, "", False) for _ in range(each)] for _ in range(threads)]
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
+        keys = [pool.submit(lambda own=own: [agmm.torch._key_of(client) for client in own]) for own in clients]
+        found = sum((key.result() for key in keys), [])
+    assert len(set(found)) == threads * each and 0 not in found
+    assert [agmm.torch._key_of(client) for own in clients for client in own] == found
+
+
+def test_an_argument_that_is_no_client_is_refused():
+    with pytest.raises(agmm.InvalidArgument, match="client is 'unix:/socket', a str; give an agmm.Client"):
+        agmm.torch.matmul(x_of(2, 3), x_of(3, 4), client="unix:/socket")
+
+
 def test_the_operator_does_not_keep_its_client(client, daemon):
     used = agmm.connect(daemon.endpoint)
     key = agmm.torch._key_of(used)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping as MappingOf, Sequence
@@ -35,6 +36,8 @@ Progress = Callable[[int, int], object]
 T = TypeVar("T")
 
 _SWEEP_TIMEOUT_S = 2.0
+
+_numbers = itertools.count(1)
 
 _FILLINGS = ("uniform", "integers", "constant")
 
@@ -74,7 +77,7 @@ class Client:
     processes by "spawn", or fork before the first connection.
     """
 
-    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "_daemon", "__weakref__")
+    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "_daemon", "_number", "__weakref__")
 
     def __init__(self, client: _agmm.Client, endpoint: str, session: bool) -> None:
         self._client = client
@@ -82,6 +85,7 @@ class Client:
         self._session = session
         self._daemon: object = None  # a private daemon, which lives as long as its client
         self._dropped: list[str] = []  # tensors to delete
+        self._number = next(_numbers)  # of this object in the process
 
     def __enter__(self) -> Client:
         return self

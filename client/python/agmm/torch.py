@@ -202,7 +202,7 @@ class TensorParallelLinear(torch.nn.Module):
 
 
 _client: Client | None = None
-_clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()  # of the operator, by their keys
+_clients: weakref.WeakValueDictionary[int, Client] = weakref.WeakValueDictionary()  # of the operator, by their numbers
 
 
 def set_client(client: Client | None) -> None:
@@ -213,12 +213,9 @@ def set_client(client: Client | None) -> None:
 
 @torch.compiler.assume_constant_result
 def _key_of(client: Client) -> int:
-    for key, known in _clients.items():
-        if known is client:
-            return key
-    key = next(_numbers)
-    _clients[key] = client
-    return key
+    shared.check_client(client)
+    _clients[client._number] = client
+    return client._number
 
 
 def matmul(a: torch.Tensor, b: torch.Tensor, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", *,
