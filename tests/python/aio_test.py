@@ -7,7 +7,6 @@ import pathlib
 import signal
 import sys
 import threading
-import time
 
 import agmm
 import agmm.aio
@@ -190,17 +189,20 @@ def test_a_cancelled_run_cancels_its_job(run):
 
 def test_a_cancelled_put_ends_and_leaves_no_contents(run):
     async def body(client):
-        moved = asyncio.Event()
+        moved, go = asyncio.Event(), threading.Event()
         loop = asyncio.get_running_loop()
 
         def progress(moved_bytes, total_bytes):
             loop.call_soon_threadsafe(moved.set)
-            time.sleep(0.002)
+            assert go.wait(PATIENCE_S)
 
         array = np.zeros((4096, 2048), np.float32)
         putting = asyncio.ensure_future(client.put("P", array, "[M_x, K]", progress=progress))
         await moved.wait()
         putting.cancel()
+        for _ in range(10):  # turns of the loop, in which the task stops its transfer
+            await asyncio.sleep(0)
+        go.set()
         with pytest.raises(asyncio.CancelledError):
             await putting
         with pytest.raises(agmm.NotFound):
@@ -300,13 +302,19 @@ def test_a_get_that_waits_for_a_job_can_be_cancelled(run):
 
 def test_the_loop_runs_while_transfers_do(run):
     async def body(client):
-        array = np.zeros((2048, 2048), np.float32)
-        putting = asyncio.ensure_future(client.put("P", array, "[M_x, K]"))
-        turns = 0
-        while not putting.done():
+        moving, go = asyncio.Event(), threading.Event()
+        loop = asyncio.get_running_loop()
+
+        def progress(moved_bytes, total_bytes):
+            loop.call_soon_threadsafe(moving.set)
+            assert go.wait(PATIENCE_S)
+
+        putting = asyncio.ensure_future(client.put("P", integers(64, 64, 1), "[M_x, K]", progress=progress))
+        await moving.wait()
+        for _ in range(10):
             await asyncio.sleep(0)
-            turns += 1
-        assert turns > 10
+        assert not putting.done()
+        go.set()
         await putting
 
     run(body)

@@ -9,7 +9,7 @@ import textwrap
 import agmm
 import numpy as np
 import pytest
-from support import A, LONG, PATIENCE_S, SPEC, stopped, wait_until
+from support import A, LONG, PATIENCE_S, SPEC, Relay, stopped, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
@@ -22,14 +22,12 @@ PROLOGUE = """
     client = agmm.connect(sys.argv[1])
     job_id = int(sys.argv[2])
 
-    def interrupt_in(function, holds=lambda: True, signal=signal.SIGINT, then=""):
+    def interrupt_in(function, holds=lambda: True, signal=signal.SIGINT):
         main = threading.main_thread().ident
         def run():
             while sys._current_frames()[main].f_code.co_name != function or not holds():
                 time.sleep(0.01)
             os.kill(os.getpid(), signal)
-            if then:
-                print(then, flush=True)
         threading.Thread(target=run, daemon=True).start()
 
     def runs():
@@ -235,46 +233,53 @@ def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
             end_of(process, BROKEN_AFTER_S - 5)
 
 
-def test_an_interrupt_of_a_submit_leaves_no_job():
+def start_submit(relay, text):
+    """Starts a script that submits a job, of which the daemon's answer waits at the relay.
+
+    The job gives its mesh, for which the client would ask the daemon first.
+    """
+    connect = """
+client.world()
+print("connected", flush=True)
+sys.stdin.readline()
+"""
+    process = start(relay, connect + textwrap.dedent(text))
+    assert process.stdout.readline() == "connected\n"
+    relay.answers.clear()
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return process
+
+
+def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
-    with local as other:
+    with local as other, Relay(local, tmp_path) as relay:
         other.fill("A", (50, 30), "[M_x, K]")
         other.fill("B", (30, 40), "[K, N_x]")
-        process = start(local, """
-            client.world()
-            print("connected", flush=True)
-            sys.stdin.readline()
-            interrupt_in("_with_room", then="interrupted")
-            client.submit(SPEC, "A", "B", "C", **LONG)""")
-        assert process.stdout.readline() == "connected\n"
-        with stopped(local):
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "interrupted\n"
+        process = start_submit(relay, """
+            client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)""")
+        wait_until(lambda: len(other.jobs()) == 1)
+        process.send_signal(signal.SIGINT)
+        relay.answers.set()
         end_of(process)
-        wait_until(lambda: all(job.state is agmm.JobState.CANCELLED for job in other.jobs()))
+        wait_until(lambda: [job.state for job in other.jobs()] == [agmm.JobState.CANCELLED])
 
 
-def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs():
+def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
-    with local as other:
+    with local as other, Relay(local, tmp_path) as relay:
         other.fill("A", (50, 30), "[M_x, K]")
         other.fill("B", (30, 40), "[K, N_x]")
-        process = start(local, """
-            client.world()
-            print("connected", flush=True)
-            sys.stdin.readline()
-            interrupt_in("_with_room")
+        process = start_submit(relay, """
             try:
                 client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
             sys.stdin.readline()""")
-        assert process.stdout.readline() == "connected\n"
-        with stopped(local):
-            process.stdin.write("\n")
-            process.stdin.flush()
-            assert process.stdout.readline() == "interrupted\n"
+        wait_until(lambda: len(other.jobs()) == 1)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        relay.answers.set()
         # The client is still open, and cancels the job once the daemon answers.
         wait_until(lambda: [job.state for job in other.jobs()] == [agmm.JobState.CANCELLED])
         outputs_of(process)

@@ -181,17 +181,24 @@ def test_memory_that_escaped_reads_as_nan_after_the_end(client, dtype):
 
 
 def test_the_memory_goes_with_the_last_array(client):
-    def mapped_bytes():
-        with open("/proc/self/smaps") as maps:
-            return sum(line.startswith(("Size:",)) for line in maps)
+    def are_mapped():
+        """Tells of each address if the memory of a mapping that has ended is there."""
+        with open("/proc/self/maps") as maps:
+            lines = [line for line in maps if "/memfd:agmm-detached" in line]
+        ranges = [[int(end, 16) for end in line.split()[0].split("-")] for line in lines]
+        return [any(begin <= address < end for begin, end in ranges) for address in addresses]
 
     put(client)
     with client.map("A") as mapping:
+        addresses = [shard.array.ctypes.data for shard in mapping.shards]
         array = mapping.shards[0].array[0]
-    before = mapped_bytes()
-    del mapping, array
+    assert are_mapped() == [True, True]
+    del mapping
     gc.collect()
-    assert mapped_bytes() < before
+    assert are_mapped() == [True, True]
+    del array
+    gc.collect()
+    assert are_mapped() == [False, False]
 
 
 def test_a_mapping_is_read_without_a_copy(client):

@@ -4,6 +4,8 @@ import contextlib
 import os
 import pathlib
 import signal
+import socket
+import threading
 import time
 
 import numpy as np
@@ -32,6 +34,58 @@ def stopped(local):
         yield
     finally:
         os.kill(daemon, signal.SIGCONT)
+
+
+class Relay:
+    """Passes connections on to a daemon from its own endpoint. While `answers` is clear, the daemon's answers wait."""
+
+    def __init__(self, local, folder):
+        self.endpoint = str(folder / "relay.sock")
+        self.answers = threading.Event()
+        self.answers.set()
+        self._daemon = local.endpoint
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(self.endpoint)
+        self._listener.listen()
+        self._sockets = [self._listener]
+        self._threads = []
+        self._start(self._accept)
+
+    def _start(self, call, *arguments):
+        self._threads.append(threading.Thread(target=call, args=arguments))
+        self._threads[-1].start()
+
+    def _accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                client, daemon = self._listener.accept()[0], socket.socket(socket.AF_UNIX)
+                self._sockets += [client, daemon]
+                daemon.connect(self._daemon)
+                self._start(self._pass_on, client, daemon, False)
+                self._start(self._pass_on, daemon, client, True)
+
+    def _pass_on(self, source, target, are_answers):
+        with contextlib.suppress(OSError):
+            while part := source.recv(1 << 16):
+                if are_answers:
+                    self.answers.wait()
+                target.sendall(part)
+        for each in (source, target):
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.answers.set()
+        for each in self._sockets:
+            with contextlib.suppress(OSError):
+                each.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        for each in self._sockets:
+            each.close()
 
 
 def integers(rows, cols, seed, dtype=np.float32):
