@@ -7,8 +7,8 @@ import sys
 import agmm
 import numpy as np
 import pytest
+from support import SPEC
 
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 A, B = np.ones((20, 30), np.float32), np.ones((30, 10), np.float32)
 MOST_BYTES = 4 << 20  # of caches and of allocators that fragment; a leak of 8 KiB in each call of a kind exceeds it
 

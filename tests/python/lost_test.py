@@ -8,10 +8,8 @@ import signal
 import agmm
 import numpy as np
 import pytest
-from support import PATIENCE_S, wait_until
+from support import LONG, PATIENCE_S, SPEC, wait_until
 
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = {"repeat": 1_000_000, "timeout": 600}
 LOST = (agmm.Unavailable, agmm.Aborted, agmm.Cancelled)
 
 

@@ -10,7 +10,7 @@ import agmm
 import ml_dtypes
 import numpy as np
 import pytest
-from support import PATIENCE_S
+from support import PATIENCE_S, SPEC
 
 
 def put(client, name="A", dtype="f32", sharding="[M_x, K]"):
@@ -224,9 +224,6 @@ def test_errors_of_a_mapping(client):
         tensor.map()
     with tensor.map(writable=True) as mapping:
         assert repr(mapping).startswith("Mapping(Tensor('A'")
-
-
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 
 
 def test_one_pair_of_mappings_serves_a_loop_of_jobs(client):

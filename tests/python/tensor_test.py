@@ -3,8 +3,7 @@
 import agmm
 import numpy as np
 import pytest
-
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
+from support import SPEC
 
 
 def ones(rows, cols):

@@ -70,7 +70,7 @@ def test_threads_share_tensors(client):
 def test_a_close_ends_the_calls_of_all_threads(daemon, client):
     client.put("A", np.ones((50, 30), np.float32), "[M_x, K]")
     client.put("B", np.ones((30, 40), np.float32), "[K, N_x]")
-    job = client.submit(SPEC, "A", "B", "C", repeat=1_000_000, timeout=600)
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
     shared = agmm.connect(daemon.endpoint)
     calls = [lambda: shared.job(job.id).wait(), lambda: shared.get("C"), lambda: shared.get("C", out=np.ones((40, 50), np.float32).T),
              lambda: list(shared.job(job.id).watch()), lambda: [shared.world() for _ in range(10**6)]]

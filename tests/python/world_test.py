@@ -6,9 +6,9 @@ import signal
 import agmm
 import numpy as np
 import pytest
+from support import SPEC
 
 HEAP = "16MiB"
-SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 
 
 @pytest.fixture(autouse=True)
