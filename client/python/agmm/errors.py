@@ -96,7 +96,7 @@ class OutOfRange(Error):
 
 
 class Unimplemented(Error, NotImplementedError):
-    """agmm cannot do this: no plan exists for the job, the daemon is older than the package, or a gradient is required."""
+    """Not possible: no plan exists for the job, the daemon is older than the package, or a gradient is required."""
 
     code = "UNIMPLEMENTED"
 
