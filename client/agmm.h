@@ -292,6 +292,8 @@ class Mapping {
   std::span<const Shard> shards() const;
   // False while the shards are the tensor's memory; else they read as NaN.
   bool detached() const;
+  // OK, or why it is detached: it was committed or released, or has ended.
+  Status status() const;
 
   // A mapping lasts over commits: Commit or Release lets jobs and other users of the tensor go on,
   // and Renew takes the tensor back, at the same addresses. Of these three, one call at a time;
@@ -303,8 +305,8 @@ class Mapping {
   // mapping had ended; DEADLINE_EXCEEDED if the outcome is not known: the mapping has ended, and
   // the tensor's version shows if the new contents took effect.
   Result<TensorInfo> Commit(Milliseconds timeout = {});
-  // The same for a mapping that is read-only, or to which nothing was written: the contents and
-  // their version stay. Errors: those of Commit.
+  // The same for a read-only mapping. Errors: those of Commit; FAILED_PRECONDITION if it is
+  // writable.
   Result<TensorInfo> Release(Milliseconds timeout = {});
   // Waits for the users of the tensor so far; the shards then have its contents. Returns at once if
   // the mapping is not detached. Errors, after which the mapping has ended: NOT_FOUND for a deleted
@@ -314,10 +316,13 @@ class Mapping {
   Result<TensorInfo> Renew(Milliseconds timeout = {});
 
   // Ends the mapping, on any thread; the memory remains, as NaNs, until this object is destroyed.
-  // A writable mapping leaves the tensor without contents, unless it is detached already.
+  // A writable mapping leaves the tensor without contents, unless it was committed and not renewed.
   // Has no effect on a mapping that has ended. Waits for a Commit or a Release on another thread,
   // up to its timeout; ends a Renew.
   void Detach();
+  // The same, but a writable mapping leaves the contents as they were. Nothing may have been
+  // written to it, which is not checked. Waits for the daemon up to the timeout.
+  void GiveBack(Milliseconds timeout = {});
 
  private:
   friend class Client;

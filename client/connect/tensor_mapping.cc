@@ -67,9 +67,33 @@ class Connections {
   std::set<int> open_;  // with mutex_
 };
 
+// Returns the result of `call` on a socket, which waits until `limit` at most. Signals interrupt
+// such a call, even under SA_RESTART, because the socket has timeouts.
+template <typename Call>
+ssize_t Patiently(int fd, Deadline limit, Call call) {
+  while (true) {
+    const timeval left = absl::ToTimeval(std::max(limit.Left(), absl::Milliseconds(1)));
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &left, sizeof(left));
+    setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &left, sizeof(left));
+    const ssize_t result = call();
+    if (result >= 0 || errno != EINTR || limit.HasPassed()) return result;
+  }
+}
+
 absl::Status NoFiles(const std::string& socket, absl::string_view why) {
   return absl::UnavailableError(
       absl::StrFormat("the files of the mapping cannot be fetched at %s: %s", socket, why));
+}
+
+std::string TextOf(const v1::TensorRef& tensor) {
+  return tensor.has_tensor_id() ? absl::StrFormat("tensor %d", tensor.tensor_id())
+                                : absl::StrFormat("tensor \"%s\"", tensor.name());
+}
+
+v1::MapTensorRequest ReleaseRequest() {
+  v1::MapTensorRequest request;
+  request.mutable_release();
+  return request;
 }
 
 absl::Status TooFewFiles(int wanted) {
@@ -120,17 +144,17 @@ absl::StatusOr<std::unique_ptr<TensorMapping>> TensorMapping::Open(
   if (stop.stop_requested()) return StoppedError();
   if (!in_time)
     return absl::DeadlineExceededError(
-        "the tensor was in use until the deadline of the mapping; wait for its jobs and transfers, "
-        "or give a longer timeout");
+        absl::StrFormat("%s was in use until the deadline of the mapping; end mappings of it, your "
+                        "own too, wait for its jobs and transfers, or give a longer timeout",
+                        TextOf(begin.tensor())));
   const absl::Status mapped = mapping->Map(mapping->response_, deadline);
   // From here on, the end of the stream detaches the memory.
   mapping->StartRead(&mapping->response_);
   if (!mapped.ok()) {
-    // Otherwise the end of a writable mapping would cost the tensor its contents.
-    mapping->Release(deadline).status().IgnoreError();
+    mapping->GiveBack(Deadline::After(kFetch));
     return mapped;
   }
-  if (begin.writable()) mapping->TakeLargePages(deadline);
+  if (begin.writable()) mapping->TakeLargePages(deadline, stop);
   return mapping;
 }
 
@@ -164,13 +188,13 @@ absl::Status TensorMapping::Map(const v1::MapTensorResponse& response, Deadline 
   return absl::OkStatus();
 }
 
-void TensorMapping::TakeLargePages(Deadline deadline) {
+void TensorMapping::TakeLargePages(Deadline deadline, const std::stop_token& stop) {
   constexpr int64_t kStretchBytes = 8 * kLargePageBytes;
   for (const ShardMemory& memory : memory_) {
     for (int64_t at = 0; at < memory.bytes(); at += kStretchBytes) {
       // Works in stretches, because the lock delays a detachment of the memory.
       std::lock_guard lock(mutex_);
-      if (detached_ || deadline.HasPassed()) return;
+      if (detached_ || deadline.HasPassed() || stop.stop_requested()) return;
       const int64_t bytes = std::min(kStretchBytes + kLargePageBytes, memory.bytes() - at);
       if (!MakeLargePages(memory.data() + at, bytes)) return;
     }
@@ -188,9 +212,16 @@ absl::StatusOr<v1::Tensor> TensorMapping::Commit(Deadline deadline) {
 }
 
 absl::StatusOr<v1::Tensor> TensorMapping::Release(Deadline deadline) {
-  v1::MapTensorRequest release;
-  release.mutable_release();
-  return Return(release, deadline);
+  if (writable_) {
+    return absl::FailedPreconditionError(
+        "a writable mapping is not released, because its contents may have changed; commit it");
+  }
+  return Return(ReleaseRequest(), deadline);
+}
+
+void TensorMapping::GiveBack(Deadline deadline) {
+  Return(ReleaseRequest(), deadline).status().IgnoreError();  // after an error, it has ended
+  End();
 }
 
 absl::StatusOr<v1::Tensor> TensorMapping::Return(const v1::MapTensorRequest& request,
@@ -287,7 +318,7 @@ absl::Status TensorMapping::status() const {
   if (done_) return status_;
   if (detached_) return absl::AbortedError("the mapping is ending");
   if (leased_) return absl::OkStatus();
-  return absl::FailedPreconditionError("the mapping has no lease; renew it");
+  return absl::FailedPreconditionError("the mapping was committed or released; renew it");
 }
 
 void TensorMapping::OnWriteDone(bool) {
@@ -365,17 +396,17 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   if (path.size() >= sizeof(address.sun_path)) return NoFiles(path, "its path is too long");
   std::memcpy(address.sun_path, path.data(), path.size());
   const int fd = connection_ = Connections::Get().Open();
+  if (fd < 0 && errno == EMFILE) return TooFewFiles(response.file_count());
   if (fd < 0) return NoFiles(path, std::strerror(errno));
   absl::Cleanup release = [this] { Release(); };
-  const absl::Duration left = std::clamp(deadline.Left(), absl::Milliseconds(1), kFetch);
-  const timeval patience = absl::ToTimeval(left);
-  setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
-  // Signals interrupt these calls, even under SA_RESTART, because the socket has timeouts.
-  if (TEMP_FAILURE_RETRY(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address))) !=
-          0 ||
-      TEMP_FAILURE_RETRY(send(fd, response.token().data(), response.token().size(),
-                              MSG_NOSIGNAL)) != static_cast<ssize_t>(response.token().size())) {
+  const Deadline limit = std::min(deadline, Deadline::After(kFetch));
+  const std::string& token = response.token();
+  const auto connected = [&] {
+    return connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof(address));
+  };
+  const auto sent = [&] { return send(fd, token.data(), token.size(), MSG_NOSIGNAL); };
+  if (Patiently(fd, limit, connected) != 0 ||
+      Patiently(fd, limit, sent) != static_cast<ssize_t>(token.size())) {
     return NoFiles(path, std::strerror(errno));
   }
   char byte;
@@ -386,7 +417,8 @@ absl::StatusOr<std::vector<int>> MappedFiles::Fetch(const v1::MapTensorResponse&
   message.msg_iovlen = 1;
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
-  const ssize_t got = TEMP_FAILURE_RETRY(recvmsg(fd, &message, MSG_CMSG_CLOEXEC));
+  const auto received = [&] { return recvmsg(fd, &message, MSG_CMSG_CLOEXEC); };
+  const ssize_t got = Patiently(fd, limit, received);
   if (got < 0) return NoFiles(path, std::strerror(errno));
   if (got == 0) return NoFiles(path, "the daemon does not know the token, or not this user");
   std::vector<int> files;

@@ -84,8 +84,11 @@ class TensorMapping final
   // before; DEADLINE_EXCEEDED if the outcome is not known. After DEADLINE_EXCEEDED the mapping has
   // ended.
   absl::StatusOr<v1::Tensor> Commit(Deadline deadline);
-  // The same for a mapping to which nothing was written: the contents and their version stay.
+  // Returns the lease of a mapping that is not writable, as Commit does for a writable one.
   absl::StatusOr<v1::Tensor> Release(Deadline deadline);
+  // Ends a mapping to which nothing was written, after it has returned the lease: the contents
+  // stay, which End would cost the tensor.
+  void GiveBack(Deadline deadline);
   // Takes the lease again, after the users of the tensor so far; the memory is then the tensor's at
   // the same addresses. Returns the tensor, at once if the mapping has its lease. Errors: those of
   // Commit, and NOT_FOUND for a deleted tensor; after each, except for a call that another thread
@@ -107,7 +110,7 @@ class TensorMapping final
                 std::shared_ptr<void> use);
   absl::Status Map(const v1::MapTensorResponse& response, Deadline deadline);
   // Backs the shards with large pages, if the machine has them, before they are written.
-  void TakeLargePages(Deadline deadline);
+  void TakeLargePages(Deadline deadline, const std::stop_token& stop);
   // Returns the lease by `request`.
   absl::StatusOr<v1::Tensor> Return(const v1::MapTensorRequest& request, Deadline deadline);
   // Sends `request` and waits for its answer. Ends the mapping at the deadline, with `overdue`, and

@@ -84,8 +84,8 @@ absl::Status NoneTaken(const std::vector<FileRule>& rules, const LoadPlan& plan)
         "no rule loads a tensor; the file has %s: give a pattern of names", NamesText(names)));
   }
   return absl::InvalidArgumentError(
-      absl::StrFormat("no tensor is loaded by %s: they match no name, or earlier rules match it "
-                      "first; the file has %s",
+      absl::StrFormat("the rules for %s match no tensor, or only tensors that earlier rules take; "
+                      "the file has %s",
                       NamesText(patterns, 3), NamesText(names)));
 }
 

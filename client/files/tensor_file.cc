@@ -151,10 +151,10 @@ absl::StatusOr<std::unique_ptr<TensorFileWriter>> TensorFileWriter::Create(
   }
   if (!absl::EndsWith(path, kNpy)) return OtherEnding(path);
   if (writer->tensors_.size() != 1 || !metadata.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s: an .npy file has one tensor and no metadata, but %d are given with %d "
-                        "entries; save a %s file",
-                        path, writer->tensors_.size(), metadata.size(), kSafetensors));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: an .npy file has one tensor and no metadata, but %d tensors are given, and "
+        "%d metadata; save a %s file",
+        path, writer->tensors_.size(), metadata.size(), kSafetensors));
   }
   const TensorToSave& only = writer->tensors_.front();
   AGMM_ASSIGN_OR_RETURN(writer->npy_,

@@ -243,25 +243,40 @@ absl::StatusOr<v1::Job> ClientState::Submit(const JobRequest& given, Deadline de
 
 void ClientState::Run(const JobRequest& given, Milliseconds timeout, const std::stop_token& stop,
                       Runs::OnEnd on_end) {
-  const Deadline deadline = WaitDeadline(timeout, JobTimeout(given));
-  bool known = !given.mesh.empty() || !given.ranks.empty();
-  if (!known) {
+  WaitingRun run{given, WaitDeadline(timeout, JobTimeout(given)), stop, std::move(on_end)};
+  bool asks = false;
+  {
     std::lock_guard lock(mutex_);
-    known = device_count_ > 0;
+    asks = device_count_ == 0 && given.mesh.empty() && given.ranks.empty();
+    if (starting_ || asks) waiting_runs_.push_back(std::move(run));
+    if (starting_) return;
+    starting_ = asks;
   }
-  if (known) return StartRun(given, deadline, stop, std::move(on_end));
-  // The caller of an asynchronous run must not wait for the daemon.
-  const absl::Status started = background_.Start(
-      "asks for the devices", [=, this] { StartRun(given, deadline, stop, on_end); });
-  if (!started.ok()) on_end(started);
+  if (!asks) return StartRun(std::move(run));
+  // The caller of an asynchronous run must not wait for the daemon. Without a thread it does.
+  if (!background_.Start("starts runs", [this] { StartRuns(); }).ok()) StartRuns();
 }
 
-void ClientState::StartRun(const JobRequest& given, Deadline deadline, const std::stop_token& stop,
-                           Runs::OnEnd on_end) {
-  auto call = RequestFor(given, deadline, stop);
+void ClientState::StartRun(WaitingRun run) {
+  auto call = RequestFor(run.given, run.deadline, run.stop);
   const absl::Status status = call.ok() ? CheckReadable(call->request) : call.status();
-  if (!status.ok()) return on_end(status);
-  RunsOf(call->sequencer)->Run(std::move(call->request), deadline, stop, std::move(on_end));
+  if (!status.ok()) return run.on_end(status);
+  RunsOf(call->sequencer)
+      ->Run(std::move(call->request), run.deadline, run.stop, std::move(run.on_end));
+}
+
+void ClientState::StartRuns() {
+  while (true) {
+    WaitingRun run;
+    {
+      std::lock_guard lock(mutex_);
+      starting_ = !waiting_runs_.empty();
+      if (!starting_) return;
+      run = std::move(waiting_runs_.front());
+      waiting_runs_.pop_front();
+    }
+    StartRun(std::move(run));
+  }
 }
 
 Runs* ClientState::RunsOf(const std::string& sequencer) {

@@ -104,9 +104,16 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
  private:
   absl::StatusOr<v1::Mesh> MeshOf(const std::string& mesh, const std::vector<int>& ranks,
                                   Deadline deadline, const std::stop_token& stop);
-  // Run, once the number of devices is known or may be asked for.
-  void StartRun(const JobRequest& given, Deadline deadline, const std::stop_token& stop,
-                Runs::OnEnd on_end);
+  struct WaitingRun {
+    JobRequest given;
+    Deadline deadline;
+    std::stop_token stop;
+    Runs::OnEnd on_end;
+  };
+  // Asks for the number of devices if the run needs it.
+  void StartRun(WaitingRun run);
+  // Starts the waiting runs until none is left.
+  void StartRuns();
   // Returns the runs whose handles, if any, are of this sequencer.
   Runs* RunsOf(const std::string& sequencer);
   // Has CancelRuns cancel the job of a call, which has not ended. Thread-safe.
@@ -134,7 +141,10 @@ class ClientState : public std::enable_shared_from_this<ClientState> {
   bool cancelling_ = false;      // CancelRuns is running, or will
   // By the sequencer of the handles that their jobs have; empty: names alone.
   std::map<std::string, Runs> runs_;
-  int device_count_ = 0;  // 0: not yet known; the configuration of a world never changes
+  // In order. They wait for the number of devices, or for a run that does.
+  std::deque<WaitingRun> waiting_runs_;
+  bool starting_ = false;  // StartRuns is running, or will
+  int device_count_ = 0;   // 0: not yet known; the configuration of a world never changes
 };
 
 // The error of a call for which Begin was null: `closed`, unless this is a forked child.

@@ -85,12 +85,22 @@ std::span<const Mapping::Shard> Mapping::shards() const {
   return state_->shards;
 }
 
-bool Mapping::detached() const {
-  return state_ == nullptr || Forked() || !state_->mapping->status().ok();
+bool Mapping::detached() const { return !status().ok(); }
+
+Status Mapping::status() const {
+  if (state_ == nullptr) return NoTensor();
+  return Forked() ? ForkedError() : ToPublic(state_->mapping->status());
 }
 
 void Mapping::Detach() {
   if (state_ != nullptr && !Forked()) state_->mapping->End();
+}
+
+void Mapping::GiveBack(Milliseconds timeout) {
+  if (state_ == nullptr || Forked()) return;
+  const ClientState::Use client = state_->client->Begin();
+  if (client == nullptr) return Detach();
+  state_->mapping->GiveBack(Deadline::After(client->CallTimeout(timeout)));
 }
 
 Result<TensorInfo> Mapping::Commit(Milliseconds timeout) {

@@ -29,9 +29,14 @@ absl::StatusOr<int> Reopen(int fd, bool writable) {
   return again;
 }
 
+// 'tensor 7 "W"'.
+std::string Described(const v1::Tensor& tensor) {
+  return absl::StrFormat("tensor %d \"%s\"", tensor.tensor_id(), tensor.name());
+}
+
 absl::Status Deleted(const v1::Tensor& tensor) {
-  return absl::NotFoundError(absl::StrFormat("tensor %d \"%s\" was deleted while it was mapped",
-                                             tensor.tensor_id(), tensor.name()));
+  return absl::NotFoundError(
+      absl::StrFormat("%s was deleted while it was mapped", Described(tensor)));
 }
 
 }  // namespace
@@ -114,7 +119,7 @@ absl::Status ServedMapping::Offer(v1::MapTensorResponse* response) {
     if (heap == heaps.end()) {
       if (heap_fd < 0 || heaps.size() == FileSocket::kMaxFiles) {
         return absl::FailedPreconditionError(absl::StrFormat(
-            "the memory of rank %d cannot be mapped by clients; use upload and read", shard.rank));
+            "the memory of rank %d cannot be mapped by clients; use put and get", shard.rank));
       }
       heaps.push_back(heap_fd);
       AGMM_ASSIGN_OR_RETURN(const int fd, Reopen(heap_fd, writable_));
@@ -389,14 +394,14 @@ absl::Status Mappings::CheckPlace(const v1::Tensor& tensor, bool writable) const
     if (here == writable) continue;
     if (here) return absl::OkStatus();
     return absl::FailedPreconditionError(
-        absl::StrFormat("tensor %d cannot be written in place here: its shard of rank %d is on "
-                        "node %s; use upload",
-                        tensor.tensor_id(), world_rank, node_names_[world_rank]));
+        absl::StrFormat("%s cannot be written in place here: its shard of rank %d is on node "
+                        "%s; put it, or map it where all shards are",
+                        Described(tensor), world_rank, node_names_[world_rank]));
   }
   if (writable) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrFormat(
-      "tensor %d has no shard on this daemon's devices; ask another daemon, or read it",
-      tensor.tensor_id()));
+  return absl::FailedPreconditionError(
+      absl::StrFormat("%s has no shard on this daemon's devices; ask another daemon, or get it",
+                      Described(tensor)));
 }
 
 void Mappings::Remove(ServedMapping* mapping) {

@@ -25,8 +25,9 @@ absl::Status CheckRanks(const Mesh& mesh, const Members& members) {
   for (int rank : mesh.ranks) {
     if (rank < world) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("mesh %s names rank %d; the world has %d, 0 to %d", mesh.ToString(), rank,
-                        world, world - 1));
+        absl::StrFormat("mesh %s needs rank %d; the world has %d, 0 to %d: take a smaller mesh, or "
+                        "other ranks",
+                        mesh.ToString(), rank, world, world - 1));
   }
   AGMM_RETURN_IF_ERROR(members.Ready(mesh.ranks));
   const auto kind_of = [&](int rank) -> const std::string& { return members.ranks()[rank].kind; };

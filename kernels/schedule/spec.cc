@@ -380,7 +380,9 @@ absl::StatusOr<Split> ParseSplit(const Problem& problem, absl::string_view text)
                                   [&](const auto& known) { return known.first.name == name.text; });
     if (dim == std::end(dims)) {
       return scanner.ErrorAt(
-          name.at, absl::StrFormat("%s is not a dimension of %s", name.text, SpecText(problem)));
+          name.at, absl::StrFormat("%s is not a dimension of %s; give %s, %s or %s", name.text,
+                                   SpecText(problem), dims[0].first.name, dims[1].first.name,
+                                   dims[2].first.name));
     }
     std::vector<int>& axes = *dim->second;
     if (!axes.empty())

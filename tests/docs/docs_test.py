@@ -35,8 +35,11 @@ ELSEWHERE = {
     "ctest --test-dir build-test -R Verify": ("tests/run.sh", "ctest --test-dir"),
     "cmake -S . -B build -G Ninja && cmake --build build": ("deploy/demo.sh", "cmake --build"),
     'cmake --install build --prefix "$PREFIX"': ("tests/e2e/cli/installed_test.cc", "--install"),
-    'cmake -S client/examples -B "$EXAMPLES" -DCMAKE_PREFIX_PATH="$PREFIX"': ("tests/e2e/cli/installed_test.cc", "CMAKE_PREFIX_PATH"),
-    'cmake --build "$EXAMPLES"': ("tests/e2e/cli/installed_test.cc", "--build"),
+    "PREFIX=$HOME/agmm": ("tests/e2e/cli/installed_test.cc", "--prefix"),
+    'cmake -S client/examples -B /tmp/agmm-examples -DCMAKE_PREFIX_PATH="$PREFIX"': ("tests/e2e/cli/installed_test.cc", "CMAKE_PREFIX_PATH"),
+    "cmake --build /tmp/agmm-examples": ("tests/e2e/cli/installed_test.cc", "--build"),
+    '"$PREFIX/bin/agmmd" 2>agmmd.log &': ("tests/e2e/cli/installed_test.cc", "bin/agmmd"),
+    "/tmp/agmm-examples/one_product": ("tests/e2e/cli/installed_test.cc", "one_product"),
     "deploy/wheel.sh build dist": ("tests/wheel/CMakeLists.txt", "deploy/wheel.sh"),
     "tests/bench/run.sh --quick": ("by hand", "root, minutes, and a quiet machine"),
 }

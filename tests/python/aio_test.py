@@ -473,6 +473,17 @@ def test_a_cancelled_submit_leaves_no_job():
         asyncio.run(asyncio.wait_for(body(local), PATIENCE_S))
 
 
+def test_a_plain_with_says_to_write_async_with(run):
+    async def body(client):
+        await client.put("A", A, "[M_x, K]")
+        with pytest.raises(TypeError, match="async with"), client.map("A"):
+            pass
+        with pytest.raises(TypeError, match="async with"), agmm.aio.connect(client.endpoint):
+            pass
+
+    run(body)
+
+
 def test_a_mapping_is_awaited_or_entered(run):
     async def body(client):
         tensor = await client.fill("A", (8, 8), "[M, N]", kind="constant", value=1, ranks=[0])

@@ -5,6 +5,8 @@ import inspect
 import pathlib
 import pickle
 import pydoc
+import subprocess
+import sys
 
 import agmm
 import pytest
@@ -84,3 +86,10 @@ def test_the_tables_are_those_of_the_library():
     assert plain | {"ranks", "tensors", "partials", "timeout"} == set(agmm.JobOptions.__annotations__)
     attributes = set(requests._PLAIN.values()) | {"spec", "a", "b", "c", "ranks", "tensors", "partials", "timeout_ms"}
     assert attributes == {name for name in vars(_agmm.JobRequest) if not name.startswith("_")}
+
+
+def test_the_listed_names_are_those_of_users():
+    assert set(dir(agmm)) == {*agmm.__all__, "aio", "jax", "torch", "__version__"}
+    code = "import agmm, sys; assert 'agmm.aio' not in sys.modules; agmm.aio.connect; agmm.nothing"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.endswith("AttributeError: module 'agmm' has no attribute 'nothing'\n"), done.stderr

@@ -1,5 +1,6 @@
 """Files of tensors, against NumPy's and safetensors' own readers and writers."""
 
+import errno
 import os
 import pathlib
 
@@ -98,7 +99,7 @@ def test_errors_name_the_file_and_the_tensor(client, tmp_path):
             client.load(tmp_path / "missing.npy", {"*": "[M, N]"})
         with pytest.raises(kind, match="no/x.safetensors") as raised:
             client.save(tmp_path / "no" / "x.safetensors", [client.put("S", np.ones((2, 2), np.float32), "[M, N]")])
-        assert raised.value.reason == "FILE_NOT_FOUND"
+        assert raised.value.reason == "FILE_NOT_FOUND" and raised.value.errno == errno.ENOENT
     with pytest.raises(agmm.InvalidArgument, match='tensor "S" is given twice; a file has each tensor once'):
         client.save(tmp_path / "x.safetensors", ["S", "S"])
     np.save(tmp_path / "double.npy", np.ones((2, 2)))

@@ -234,10 +234,7 @@ def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
 
 
 def start_submit(relay, text):
-    """Starts a script that submits a job, of which the daemon's answer waits at the relay.
-
-    The job gives its mesh, for which the client would ask the daemon first.
-    """
+    """Starts a script that submits a job, of which the daemon's answer waits at the relay."""
     connect = """
 client.world()
 print("connected", flush=True)
@@ -257,7 +254,7 @@ def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
         other.fill("A", (50, 30), "[M_x, K]")
         other.fill("B", (30, 40), "[K, N_x]")
         process = start_submit(relay, """
-            client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)""")
+            client.submit(SPEC, "A", "B", "C", **LONG)""")
         wait_until(lambda: len(other.jobs()) == 1)
         process.send_signal(signal.SIGINT)
         relay.answers.set()
@@ -272,7 +269,7 @@ def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs(tmp_path):
         other.fill("B", (30, 40), "[K, N_x]")
         process = start_submit(relay, """
             try:
-                client.submit(SPEC, "A", "B", "C", mesh="x=1", **LONG)
+                client.submit(SPEC, "A", "B", "C", **LONG)
             except KeyboardInterrupt:
                 print("interrupted", flush=True)
             sys.stdin.readline()""")

@@ -135,7 +135,7 @@ def test_start_and_close_serve_notebooks(folder):
     with pytest.raises(agmm.FailedPrecondition, match="was closed; call start()"):
         daemon.endpoint
     assert "stopping" in daemon.log.splitlines()[-1]
-    with pytest.raises(agmm.FailedPrecondition, match="this client is closed; its daemon has ended, too: start another agmm.local()"):
+    with pytest.raises(agmm.FailedPrecondition, match="this client is closed; its daemon has ended, too: start\\(\\) of its agmm.local returns another client"):
         client.world()
     assert daemon.start().world().ready
     daemon.close()
@@ -181,7 +181,7 @@ def test_a_daemon_that_has_ended_is_started_again(folder):
     client = daemon.start()
     os.kill(pid_of(daemon.endpoint), signal.SIGKILL)
     for _ in range(2):
-        with pytest.raises(agmm.Unavailable, match=r"was lost; its tensors and jobs are gone: start another agmm.local\(\)$"):
+        with pytest.raises(agmm.Unavailable, match=r"was lost; its tensors and jobs are gone: call start\(\) of its agmm.local again$"):
             client.world()
     wait_until(lambda: "not running" in repr(daemon))
     again = daemon.start()
@@ -192,12 +192,19 @@ def test_a_daemon_that_has_ended_is_started_again(folder):
     assert list(folder.iterdir()) == []
 
 
+def test_a_call_of_a_client_says_how_to_get_one():
+    with pytest.raises(AttributeError, match=r"agmm.local has no 'matmul', but its client has: `client = agmm.local\(\).start\(\)`"):
+        agmm.local(1).matmul
+    with pytest.raises(AttributeError, match="agmm.local has no 'nothing'$"):
+        agmm.local(1).nothing
+
+
 def test_a_call_that_a_stopping_daemon_cancels_says_that_it_is_lost():
     daemon = agmm.local(1, heap=HEAP)
     daemon.start()
     lost = errors.from_status(1, f"the call to unix:{daemon.endpoint} failed: it was cancelled; see the daemon's log", "")
     assert isinstance(lost, agmm.Unavailable) and str(lost).endswith("failed: it was cancelled; its tensors and jobs are gone: "
-                                                                    "start another agmm.local()")
+                                                                    "call start() of its agmm.local again")
     other = errors.from_status(1, "the call to unix:/other failed: it was cancelled; see the daemon's log", "")
     assert isinstance(other, agmm.Cancelled) and str(other).endswith("see the daemon's log")
     daemon.close()

@@ -5,6 +5,7 @@ import copy
 import gc
 import pickle
 import tracemalloc
+import warnings
 
 import agmm
 import ml_dtypes
@@ -276,20 +277,34 @@ def test_each_kind_of_mapping_returns_its_lease_in_its_own_way(client):
         with pytest.raises(agmm.FailedPrecondition, match="renew it first"):
             mapping.release()
     with client.map("A", writable=True) as mapping:
+        with pytest.raises(agmm.FailedPrecondition, match="commit it"):
+            mapping.release()
         mapping.commit()
         with pytest.raises(agmm.FailedPrecondition, match="renew it first"):
             mapping.commit()
     assert client.tensor("A").has_contents
 
 
-def test_a_release_without_a_write_leaves_the_contents(client):
+def test_a_block_that_forgets_its_commit_gives_a_warning(client):
+    put(client)
+    with pytest.warns(RuntimeWarning, match="of tensor 'A' ends without commit") as warned:
+        with client.map("A", writable=True) as mapping:
+            mapping.shards[0].array[:] = 7
+    assert [each.filename for each in warned] == [__file__]
+    put(client)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with client.map("A", writable=True) as mapping:
+            mapping.commit()
+        with pytest.raises(LookupError), client.map("A", writable=True):
+            raise LookupError("the caller's own")
+
+
+def test_a_mapping_that_nobody_received_leaves_the_contents(client):
     array = put(client)
-    version = client.tensor("A").version
-    with client.map("A", writable=True) as mapping:
-        assert mapping.release().version == version
-        np.testing.assert_array_equal(client.get("A"), array)
-        mapping.renew()
-        mapping.release()
+    mapping = client.map("A", writable=True)
+    mapping._mapping.give_back()
+    assert mapping.detached
     np.testing.assert_array_equal(client.get("A"), array)
 
 

@@ -1,5 +1,8 @@
 """Products of matrices that are sharded over many devices."""
 
+import importlib
+from types import ModuleType
+
 from ._agmm import version
 from .client import Client, connect
 from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
@@ -18,6 +21,19 @@ from .world import World, world
 from .world_info import WorldDevice, WorldInfo
 
 __version__ = version()
+
+_LAZY = ("aio", "jax", "torch")  # modules that are imported by their first use
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name in _LAZY:
+        return importlib.import_module(f".{name}", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *_LAZY, "__version__"]
+
 
 __all__ = [
     "Aborted", "AlreadyExists", "Cancelled", "Client", "DataLoss", "DeadlineExceeded", "Error", "FailedPrecondition",

@@ -20,7 +20,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Mapping as MappingOf, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -95,6 +95,13 @@ class Entering(Coroutine[Any, Any, T]):
 
     def __await__(self) -> Generator[Any, None, T]:
         return self._made.__await__()
+
+    def __enter__(self) -> NoReturn:
+        self.close()
+        raise TypeError("this is a coroutine; enter it with `async with`")
+
+    def __exit__(self, *_: Any) -> None:
+        """Lets `with` find __enter__."""
 
     async def __aenter__(self) -> T:
         self._entered.append(await self._made)
@@ -416,6 +423,8 @@ class AsyncMapping(Mapping):
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
+        if kind is None:
+            self._warn_of_loss()
         await self._end()
 
 

@@ -148,7 +148,8 @@ def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
     if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
         rounded = _rounded_to_odd(piece)
     np.copyto(part, rounded, casting="unsafe")
-    if ml_dtypes.bfloat16 in (part.dtype, piece.dtype):  # NumPy does not see that these overflow
+    narrows = part.dtype != piece.dtype and part.dtype != np.float32
+    if narrows and ml_dtypes.bfloat16 in (part.dtype, piece.dtype):  # NumPy does not see that these overflow
         infinite = np.isinf(part)
         if infinite.any() and np.isfinite(piece[infinite]).any():
             np.geterrcall()("overflow", 0)

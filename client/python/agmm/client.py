@@ -224,7 +224,7 @@ class Client:
     def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Mapping:
         """Maps the shards on the connected daemon's devices, over its unix socket, after the jobs before.
 
-        writable: allows writes, and lets other users of the tensor wait until commit(). The arrays start with the old
+        writable: allows writes, and makes other users of the tensor wait until commit(). The arrays start with the old
             contents, if any.
         Errors: NotFound; FailedPrecondition over TCP, for shards on
         other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
@@ -260,8 +260,11 @@ class Client:
               progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> LoadedFile[Tensor]:
         given = (path_of(path), rules_of(shard), arguments.flag(strict, "strict"), arguments.callback(progress, "progress"),
                  to_ms(timeout), stop)
+        repeatable = os.path.isfile(path)  # unlike a pipe, which is read once
+        if not repeatable:
+            gc.collect()
         self._sweep(timeout=None)
-        return loaded_file(self, self._with_room(self._client.load, *given, repeatable=os.path.isfile(path)))
+        return loaded_file(self, self._with_room(self._client.load, *given, repeatable=repeatable))
 
     def save(self, path: str | os.PathLike[str], tensors: Sequence[Tensor | str], *,
              metadata: MappingOf[str, str] | None = None, progress: Progress | None = None,
@@ -306,11 +309,8 @@ class Client:
     def _with_room(self, call: Callable[..., T], *given: Any, repeatable: bool = True) -> T:
         """Makes a call that may need device memory, after the dropped tensors are deleted.
 
-        If memory is full, collects garbage, which may drop more, and makes the call once more. Before a call that cannot be
-        repeated, such as the load of a pipe, garbage is collected in any case.
+        If memory is full, collects garbage, which may drop more, and makes the call once more.
         """
-        if not repeatable:
-            gc.collect()
         self._sweep()
         try:
             return call(*given)

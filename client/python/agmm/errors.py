@@ -5,6 +5,7 @@ Every message is one line: the value, the bound and the next action. Those of a 
 
 from __future__ import annotations
 
+import errno
 import re
 
 
@@ -45,6 +46,10 @@ class InvalidArgument(Error, ValueError):
 
 class MissingFile(InvalidArgument, FileNotFoundError):
     """A file, or the folder for one, does not exist (reason FILE_NOT_FOUND)."""
+
+    def __init__(self, message: str = "", reason: str = "") -> None:
+        super().__init__(message, reason)
+        self.errno = errno.ENOENT
 
 
 class DeadlineExceeded(Error, TimeoutError):

@@ -97,7 +97,7 @@ def path_of(path: str | os.PathLike[str]) -> bytes:
     except TypeError:
         raise errors.InvalidArgument(f"path is {arguments.described(path)}; give a str or a pathlib.Path") from None
     except UnicodeEncodeError as error:
-        raise errors.InvalidArgument(f"path is {path!r}, which no file can be called: {error.reason}") from None
+        raise errors.InvalidArgument(f"path is {path!r}, which cannot name a file: {error.reason}") from None
     if b"\0" in encoded:
-        raise errors.InvalidArgument(f"path is {path!r}, which no file can be called: it has a null character")
+        raise errors.InvalidArgument(f"path is {path!r}, which cannot name a file: it has a null character")
     return encoded

@@ -80,7 +80,7 @@ class local:
         client, self._client = self._client, None
         try:
             if client is not None:
-                client._client.advice = "its daemon has ended, too: start another agmm.local()"
+                client._client.advice = "its daemon has ended, too: start() of its agmm.local returns another client"
                 client.close()
         finally:
             if self._daemon is not None:
@@ -88,6 +88,12 @@ class local:
 
     def __enter__(self) -> Client:
         return self.start()
+
+    def __getattr__(self, name: str) -> Any:
+        advice = ""
+        if hasattr(Client, name) and not name.startswith("_"):
+            advice = ", but its client has: `client = agmm.local().start()`, or `with agmm.local() as client`"
+        raise AttributeError(f"agmm.local has no {name!r}{advice}")
 
     def __exit__(self, kind: type[BaseException] | None, value: BaseException | None,
                  traceback: TracebackType | None) -> None:
@@ -105,7 +111,7 @@ class local:
         self._closed = False
         self._client = self._daemon.connect(deadline, session=True)
         self._client._daemon = self._daemon
-        errors.advise(socket, "its tensors and jobs are gone: start another agmm.local()")
+        errors.advise(socket, "its tensors and jobs are gone: call start() of its agmm.local again")
         while not self._client.world().ready:
             self._daemon.check()
             if time.monotonic() > deadline:

@@ -53,9 +53,7 @@ def check_attached(array: Any) -> None:
     """Raises for a mapped array whose mapping is detached. Other arrays pass."""
     memory = array._memory if isinstance(array, MappedArray) else None
     if memory is not None and memory.mapping.detached:
-        raise errors.FailedPrecondition(
-            f"tensor {memory.name!r} is detached from its mapping, which was committed or released, or has ended; renew or "
-            "map it, or copy the array before")
+        raise errors.FailedPrecondition(f"tensor {memory.name!r} is detached from its mapping ({memory.mapping.status})")
 
 
 def _plain(value: Any) -> Any:
@@ -274,10 +272,9 @@ class Mapping:
                     "commit again")
 
     def release(self, *, timeout: float | None = None) -> Tensor:
-        """Detaches the arrays of a mapping that is read-only, or to which nothing was written, and returns the tensor.
+        """Detaches the arrays of a read-only mapping, so that writers of the tensor need not wait; returns the tensor.
 
-        The contents and their version stay. Errors: FailedPrecondition if the mapping is detached by an earlier release; those
-        of commit.
+        Errors: FailedPrecondition if the mapping is writable, or detached by an earlier release; those of commit.
         """
         return self._returned(self._mapping.release(to_ms(timeout)))
 
@@ -305,7 +302,13 @@ class Mapping:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if kind is None:
+            self._warn_of_loss()
         self.close()
+
+    def _warn_of_loss(self) -> None:
+        if self._writable and not self.detached:
+            arguments.warn(f"the mapping of tensor {self.tensor.name!r} ends without commit(), so the tensor has no contents")
 
     def __repr__(self) -> str:
         return f"Mapping({self.tensor!r}{', detached' if self.detached else ''})"

@@ -22,7 +22,7 @@ class JobOptions(TypedDict, total=False):
     mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`. It must be that of the tensors.
     ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
     algorithm: "auto" or empty, or one that `agmmctl plan --help` names.
-    split: axes that cut M, N and K: "M=x,N=y"; empty: chosen by the daemon.
+    split: axes that cut dimensions of the product, by their letters in the spec: "M=x,N=y"; empty: chosen by the daemon.
     chunks: pieces of a shard along M or N, at most 256; 0: chosen.
     k_chunks: pieces of a shard along K, at most 256; 0: chosen.
     workspace_shards: shards, gathered or of partial sums, that a device has room for: at least 2; 0: all.

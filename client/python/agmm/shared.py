@@ -48,7 +48,7 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
 
 
 def check_client(client: Any) -> None:
-    """Refuses what is no client."""
+    """Raises unless this is a Client."""
     if not isinstance(client, Client):
         raise errors.InvalidArgument(f"client is {arguments.described(client)}; give an agmm.Client, from agmm.connect")
 

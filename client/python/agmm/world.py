@@ -152,7 +152,10 @@ class World:
 
     def _reason_not_ready(self, index: int, client: Client, deadline: float) -> str | None:
         for i in range(len(self._daemons)):
-            self._daemon(i).check()
+            try:
+                self._daemon(i).check()
+            except Unavailable as error:
+                raise Unavailable(f"daemon {i} has ended, start({i}) starts it again: {error}", error.reason) from None
         try:
             info = client.world(timeout=max(private_daemon.POLL, deadline - time.monotonic()))
         except (Unavailable, DeadlineExceeded) as error:

@@ -81,7 +81,7 @@ def main() -> int:
             moved = ", ".join(f"{each.bytes / 1024:.1f} KiB by {each.path}" for each in job.figures.moved) or "nothing"
             print(f"  {name}: {job.spec}, {job.figures.time_us:.0f} us on the devices, {job.schedule}; moved: {moved}")
     if worst > 1:
-        print(f"\nthe largest error is {worst:.2g} times its bound; at most 1 is allowed: please report this output", file=sys.stderr)
+        print(f"\nthe largest error is {worst:.4g} times its bound; at most 1 is allowed: please report this output", file=sys.stderr)
         return 1
     return 0
 

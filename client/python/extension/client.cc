@@ -68,14 +68,24 @@ nb::tuple Create(const Connected& self, std::string name, const TensorSpec& spec
 Mapped* Map(const Connected& self, std::string name, bool writable, int64_t timeout_ms,
             std::stop_source stop) {
   const auto map = [client = self.client(), name, writable, timeout_ms, token = stop.get_token()] {
-    return client->Map(name, writable, Milliseconds(timeout_ms), token);
+    Result<Mapping> mapped = client->Map(name, writable, Milliseconds(timeout_ms), token);
+    // Its end alone would cost the tensor its contents.
+    if (mapped.ok() && token.stop_requested()) mapped->GiveBack();
+    return mapped;
   };
-  return new Mapped(ValueOf(CallAndWait(map, [&stop](auto& call) {
+  Mapping mapping = ValueOf(CallAndWait(map, [&stop](auto& call) {
     std::optional<Result<Mapping>> mapped = StopAndTake(stop, call);
-    if (!mapped.has_value() || !mapped->ok()) return;
     const ReleasedGil released;
-    GiveBack(**mapped);
-  })));
+    if (mapped.has_value() && mapped->ok()) (*mapped)->GiveBack(kLongestCancel);
+  }));
+  try {
+    RaiseInterrupt();
+  } catch (nb::python_error&) {
+    const ReleasedGil released;
+    mapping.GiveBack(kLongestCancel);
+    throw;
+  }
+  return new Mapped(std::move(mapping));
 }
 
 nb::list List(const Connected& self, int64_t timeout_ms) {

@@ -5,13 +5,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include "agmm/agmm.h"
 
 namespace agmm::python {
-
-// Ends a mapping that its requester has not received, so nothing was written: the contents stay.
-void GiveBack(Mapping& mapping);
 
 // The memory stays until this object is destroyed: as NaNs while the mapping is detached. Its
 // functions require the GIL.
@@ -25,9 +23,10 @@ class Mapped {
   // A list of (rank, row_begin, row_end, col_begin, col_end, pitch_bytes, address).
   nanobind::list shards() const;
   bool detached() const;
+  std::string status() const;  // why it is detached
   // Waits for a commit in progress. An interrupt ends the wait; the mapping ends all the same.
   void Detach();
-  // See agmm::python::GiveBack.
+  // Ends a mapping to which nothing was written: the contents stay.
   void GiveBack();
   // Return the tensor. An interrupted renewal ends the mapping.
   nanobind::tuple Commit(int64_t timeout_ms);

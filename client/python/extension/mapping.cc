@@ -1,6 +1,8 @@
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/string.h>
 
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "agmm/agmm.h"
@@ -13,11 +15,6 @@
 namespace nb = nanobind;
 
 namespace agmm::python {
-
-void GiveBack(Mapping& mapping) {
-  static_cast<void>(mapping.Release(kLongestCancel));  // if it fails, the mapping has ended
-  mapping.Detach();
-}
 
 Mapped::Mapped(Mapping mapping) : mapping_(std::make_shared<Mapping>(std::move(mapping))) {}
 
@@ -44,6 +41,8 @@ nb::list Mapped::shards() const {
 
 bool Mapped::detached() const { return mapping_->detached(); }
 
+std::string Mapped::status() const { return mapping_->status().message(); }
+
 void Mapped::Detach() {
   if (Ended()) return;
   const Call call;
@@ -58,7 +57,7 @@ void Mapped::Detach() {
 
 void Mapped::GiveBack() {
   const ReleasedGil released;
-  python::GiveBack(*mapping_);
+  mapping_->GiveBack();
 }
 
 nb::tuple Mapped::Commit(int64_t timeout_ms) {
@@ -88,6 +87,7 @@ void BindMapping(nb::module_& module) {
       .def_prop_ro("tensor", &Mapped::tensor)
       .def_prop_ro("shards", &Mapped::shards)
       .def_prop_ro("detached", &Mapped::detached)
+      .def_prop_ro("status", &Mapped::status)
       .def("detach", &Mapped::Detach)
       .def("give_back", &Mapped::GiveBack, nb::call_guard<Call>())
       .def("commit", &Mapped::Commit, nb::arg("timeout_ms"), nb::call_guard<Call>())

@@ -333,27 +333,30 @@ TEST_F(LibraryMapping, ARenewalShowsTheContentsOfOthers) {
   EXPECT_EQ(Read(writable), new_);
 }
 
-TEST_F(LibraryMapping, AReleaseWithoutAWriteLeavesTheContents) {
+TEST_F(LibraryMapping, AMappingThatIsGivenBackLeavesTheContents) {
   const uint64_t version = client_->Find("A")->version;
-  Mapping mapping = Map(*client_, "A", true);
-  for (int round = 0; round < 3; ++round) {
-    ASSERT_TRUE(mapping.Renew().ok());
-    const auto released = mapping.Release();
-    ASSERT_TRUE(released.ok()) << released.status().ToString();
-    EXPECT_EQ(released->version, version);
+  for (const bool renewed : {false, true}) {
+    Mapping mapping = Map(*client_, "A", true);
+    if (renewed) {
+      ASSERT_TRUE(mapping.Commit().ok());
+      ASSERT_TRUE(mapping.Renew().ok());
+    }
+    mapping.GiveBack();
     EXPECT_TRUE(AllNan(mapping));
+    EXPECT_EQ(mapping.Renew().status().code(), StatusCode::kCancelled);
     EXPECT_EQ(GetA(*client_), old_);
+    EXPECT_EQ(client_->Find("A")->version, version + renewed);
   }
-  mapping.Detach();
-  EXPECT_EQ(GetA(*client_), old_);
-
   ASSERT_TRUE(client_->Create("new", SpecA()).ok());
-  Mapping made = Map(*client_, "new", true);
-  EXPECT_FALSE(made.Release()->has_contents);
+  Map(*client_, "new", true).GiveBack();
+  EXPECT_FALSE(client_->Find("new")->has_contents);
+  Map(*client_, "A", false).GiveBack();
+  Mapping().GiveBack();
 }
 
-TEST_F(LibraryMapping, EachEndOfTheLeaseNeedsOne) {
+TEST_F(LibraryMapping, EachEndOfTheLeaseHasItsKindOfMapping) {
   Mapping writable = Map(*client_, "A", true), readable = Map(*client_, "B", false);
+  EXPECT_EQ(writable.Release().status().code(), StatusCode::kFailedPrecondition);
   EXPECT_EQ(readable.Commit().status().code(), StatusCode::kFailedPrecondition);
   ASSERT_TRUE(writable.Commit().ok());
   ASSERT_TRUE(readable.Release().ok());

@@ -92,7 +92,7 @@ TEST_F(LibraryPaused, AStopRequestEndsASave) {
                                        ": stopped at the caller's request");
 }
 
-// It would wait for the number of devices, if the connection had not told it.
+// The daemon that does not answer is the first that this client could ask for the devices.
 TEST_F(LibraryPaused, TheFirstRunOfAClientDoesNotWaitInItsCall) {
   Continue();
   const auto client = Connect();

@@ -6,7 +6,9 @@
 #include <mutex>
 #include <set>
 #include <stop_token>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "tests/client/library/library_fixture.h"
 
@@ -127,6 +129,72 @@ TEST(LibraryRunBeforeTheWorld, WaitsInTheBackgroundUntilAStop) {
   stop.request_stop();
   ASSERT_EQ(run.wait_for(kPatienceMs), std::future_status::ready);
   EXPECT_EQ(run.get().status().code(), StatusCode::kCancelled);
+}
+
+TEST(LibraryRunBeforeTheWorld, KeepsTheOrderOfRuns) {
+  World world({.nodes = 2});
+  world.Start(0);
+  Proxy proxy(std::stoi(world.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
+  Result<std::unique_ptr<Client>> client = Status(StatusCode::kUnknown, "not connected");
+  ASSERT_TRUE(Eventually([&] {
+    client = Client::Connect({.endpoint = proxy.endpoint()});
+    return client.ok();
+  })) << client.status().ToString();
+  world.Start(1);
+  ASSERT_TRUE(world.WaitReady(0));
+  auto other = Client::Connect({.endpoint = world.endpoint(0)}).value();
+  const float value = 1;
+  ASSERT_TRUE(other->Put("T0", {.rows = 1, .cols = 1, .sharding = "[M, N]"}, &value, 4).ok());
+  proxy.HoldAnswers();
+  std::vector<std::future<Outcome>> runs;
+  for (int i = 0; i < 16; ++i) {
+    JobRequest next = {.spec = "A[M, N] -> B[M, N]",
+                       .tensors = {{"A", absl::StrCat("T", i)}, {"B", absl::StrCat("T", i + 1)}}};
+    if (i % 2 == 1) next.mesh = "x=2";  // needs no answer
+    runs.push_back((*client)->RunAsync(next));
+  }
+  proxy.Cut();  // from then on, answers arrive
+  for (std::future<Outcome>& run : runs) {
+    ASSERT_EQ(run.wait_for(kPatienceMs), std::future_status::ready);
+    const Outcome outcome = run.get();
+    EXPECT_TRUE(outcome.ok()) << outcome.status().ToString();
+  }
+}
+
+TEST(LibraryRunDeathTest, AClientThatKnowsTheDevicesNeedsNoThread) {
+#ifndef AGMM_FAILPOINTS
+  GTEST_SKIP() << "needs failpoints";
+#endif
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  setenv("AGMM_FAILPOINTS", "thread.none starts runs=*", 1);
+  const auto run = [](bool ready) {
+    World world({.nodes = 2});
+    world.Start(0);
+    Result<std::unique_ptr<Client>> client = Status(StatusCode::kUnknown, "not connected");
+    if (ready) world.Start(1);
+    if (ready && !world.WaitReady(0)) return 1;
+    if (!Eventually([&] {
+          client = Client::Connect({.endpoint = world.endpoint(0)});
+          return client.ok();
+        })) {
+      return 2;
+    }
+    if (!ready) world.Start(1);
+    if (!ready && !Eventually([&] { return (*client)->World()->ready; })) return 3;
+    const float value = 1;
+    const TensorSpec spec = {.rows = 1, .cols = 1, .sharding = "[M, N]", .mesh = "x=2"};
+    if (!(*client)->Put("A", spec, &value, 4).ok()) return 4;
+    world.daemon(0).Stop();
+    // Without the number of devices, this call would ask the stopped daemon for it.
+    std::future<Outcome> outcome =
+        (*client)->RunAsync({.spec = "A[M, N] -> B[M, N]", .tensors = {{"A", "A"}, {"B", "B"}}});
+    world.daemon(0).Signal(SIGCONT);
+    if (outcome.wait_for(kPatienceMs) != std::future_status::ready) return 5;
+    return outcome.get().ok() ? 0 : 6;
+  };
+  EXPECT_EXIT(std::exit(run(true)), ::testing::ExitedWithCode(0), "");
+  EXPECT_EXIT(std::exit(run(false)), ::testing::ExitedWithCode(0), "");
+  unsetenv("AGMM_FAILPOINTS");
 }
 
 TEST(LibraryRunDeathTest, AMissingThreadLosesNoCancellation) {
