@@ -186,7 +186,7 @@ def test_a_daemon_that_has_ended_is_started_again(folder):
     wait_until(lambda: "not running" in repr(daemon))
     again = daemon.start()
     assert again.world().ready and again.endpoint == daemon.endpoint != client.endpoint
-    with pytest.raises(agmm.FailedPrecondition, match="start another"):
+    with pytest.raises(agmm.FailedPrecondition, match=r"start\(\) of its agmm.local returns another client"):
         client.world()
     daemon.close()
     assert list(folder.iterdir()) == []

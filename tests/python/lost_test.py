@@ -35,7 +35,7 @@ def test_calls_end_when_their_daemon_is_killed():
                 call.result(PATIENCE_S)
             assert "\n" not in str(lost.value)
         wait_until(lambda: mapping.detached)
-        with pytest.raises(agmm.FailedPrecondition, match="has ended"):
+        with pytest.raises(agmm.FailedPrecondition, match="was lost"):
             row.sum()
         with pytest.raises(LOST):
             client.world()

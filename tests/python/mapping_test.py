@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from support import PATIENCE_S, SPEC
 
+pytestmark = pytest.mark.filterwarnings("ignore:the mapping of tensor 'A' ends without commit:RuntimeWarning")
+
 
 def put(client, name="A", dtype="f32", sharding="[M_x, K]"):
     array = np.arange(24, dtype=np.float32).reshape(4, 6)
