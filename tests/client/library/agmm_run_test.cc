@@ -3,7 +3,9 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <stop_token>
 #include <vector>
@@ -110,19 +112,29 @@ TEST_F(LibraryRun, AStopRequestRightBeforeACloseCancelsTheJob) {
   EXPECT_TRUE(Eventually([&] { return client_->Jobs(1)->front().state == JobState::kCancelled; }));
 }
 
-// Its client does not know the number of devices, which the run needs.
-TEST(LibraryRunBeforeTheWorld, WaitsInTheBackgroundUntilAStop) {
-  World world({.nodes = 2});
-  world.Start(0);
-  Proxy proxy(std::stoi(world.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
-  Result<std::unique_ptr<Client>> client = Status(StatusCode::kUnknown, "not connected");
-  ASSERT_TRUE(Eventually([&] {
-    client = Client::Connect({.endpoint = proxy.endpoint()});
-    return client.ok();
-  })) << client.status().ToString();
-  proxy.HoldAnswers();
+// A client that connects to node 0 before node 1 has joined, so it does not know the number of
+// devices, which a run without a mesh needs.
+class LibraryRunBeforeTheWorld : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    world_.Start(0);
+    proxy_.emplace(std::stoi(world_.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
+    ASSERT_TRUE(Eventually([&] {
+      auto connected = Client::Connect({.endpoint = proxy_->endpoint()});
+      if (connected.ok()) client_ = *std::move(connected);
+      return client_ != nullptr;
+    }));
+  }
+
+  World world_{{.nodes = 2}};
+  std::optional<Proxy> proxy_;
+  std::unique_ptr<Client> client_;
+};
+
+TEST_F(LibraryRunBeforeTheWorld, WaitsInTheBackgroundUntilAStop) {
+  proxy_->HoldAnswers();
   std::stop_source stop;
-  std::future<Outcome> run = (*client)->RunAsync(
+  std::future<Outcome> run = client_->RunAsync(
       {.spec = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", .a = "A", .b = "B", .c = "C"},
       /*timeout=*/{}, stop.get_token());
   EXPECT_EQ(run.wait_for(kWhile), std::future_status::timeout);
@@ -131,29 +143,21 @@ TEST(LibraryRunBeforeTheWorld, WaitsInTheBackgroundUntilAStop) {
   EXPECT_EQ(run.get().status().code(), StatusCode::kCancelled);
 }
 
-TEST(LibraryRunBeforeTheWorld, KeepsTheOrderOfRuns) {
-  World world({.nodes = 2});
-  world.Start(0);
-  Proxy proxy(std::stoi(world.endpoint(0).substr(sizeof("127.0.0.1:") - 1)));
-  Result<std::unique_ptr<Client>> client = Status(StatusCode::kUnknown, "not connected");
-  ASSERT_TRUE(Eventually([&] {
-    client = Client::Connect({.endpoint = proxy.endpoint()});
-    return client.ok();
-  })) << client.status().ToString();
-  world.Start(1);
-  ASSERT_TRUE(world.WaitReady(0));
-  auto other = Client::Connect({.endpoint = world.endpoint(0)}).value();
+TEST_F(LibraryRunBeforeTheWorld, KeepsTheOrderOfRuns) {
+  world_.Start(1);
+  ASSERT_TRUE(world_.WaitReady(0));
+  auto other = Client::Connect({.endpoint = world_.endpoint(0)}).value();
   const float value = 1;
   ASSERT_TRUE(other->Put("T0", {.rows = 1, .cols = 1, .sharding = "[M, N]"}, &value, 4).ok());
-  proxy.HoldAnswers();
+  proxy_->HoldAnswers();
   std::vector<std::future<Outcome>> runs;
   for (int i = 0; i < 16; ++i) {
     JobRequest next = {.spec = "A[M, N] -> B[M, N]",
                        .tensors = {{"A", absl::StrCat("T", i)}, {"B", absl::StrCat("T", i + 1)}}};
     if (i % 2 == 1) next.mesh = "x=2";  // needs no answer
-    runs.push_back((*client)->RunAsync(next));
+    runs.push_back(client_->RunAsync(next));
   }
-  proxy.Cut();  // from then on, answers arrive
+  proxy_->Cut();  // from then on, answers arrive
   for (std::future<Outcome>& run : runs) {
     ASSERT_EQ(run.wait_for(kPatienceMs), std::future_status::ready);
     const Outcome outcome = run.get();
