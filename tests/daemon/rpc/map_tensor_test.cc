@@ -289,26 +289,31 @@ TEST_F(MapTensor, ItsMemoryIsPinnedFromTheFirstCommitToItsEnd) {
 }
 
 TEST_F(MapTensor, AReleaseLeavesTheContents) {
-  Client client(this);
-  client.Begin("", /*writable=*/false);
-  ASSERT_TRUE(client.Reads());
-  client.Release();
-  ASSERT_TRUE(client.Reads());
-  EXPECT_THAT(control_.commits(), ElementsAre(false));
-  EXPECT_THAT(control_.untouched(), ElementsAre(true));
-  EXPECT_THAT(control_.pins(), ElementsAre(true));
-  client.Renew();
-  ASSERT_TRUE(client.Reads());
-  EXPECT_TRUE(client.End().ok());
-  // The lease, and then the pin.
-  EXPECT_EQ(control_.commits().size(), 3u);
+  size_t ends = 0;
+  for (const bool writable : {false, true}) {
+    Client client(this);
+    client.Begin("", writable);
+    ASSERT_TRUE(client.Reads());
+    client.Release();
+    ASSERT_TRUE(client.Reads());
+    ASSERT_EQ(control_.commits().size(), ends + 1);
+    EXPECT_FALSE(control_.commits().back());
+    EXPECT_TRUE(control_.untouched().back());
+    EXPECT_TRUE(control_.pins().back());
+    client.Renew();
+    ASSERT_TRUE(client.Reads());
+    EXPECT_TRUE(client.End().ok());
+    // The lease, and then the pin.
+    ends += 3;
+    EXPECT_EQ(control_.commits().size(), ends);
+  }
 }
 
 TEST_F(MapTensor, MessagesOutOfTurnEndIt) {
   using Message = void (Client::*)();
   const std::vector<std::pair<bool, std::vector<Message>>> wrong = {
       {true, {&Client::Renew}},
-      {true, {&Client::Release}},
+      {true, {&Client::Release, &Client::Release}},
       {true, {&Client::Commit, &Client::Commit}},
       {true, {&Client::Commit, &Client::Renew, &Client::Renew}},
       {false, {&Client::Commit}},
@@ -492,7 +497,7 @@ TEST_F(MapTensorOfAHiddenHeap, IsRefusedAndTheLeaseIsReturned) {
   const grpc::Status status = client.stream->Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
   EXPECT_EQ(status.error_message(),
-            "the memory of rank 0 cannot be mapped by clients; use upload and read");
+            "the memory of rank 0 cannot be mapped by clients; use put and get");
   EXPECT_EQ(control_.AwaitEnded().size(), 1u);
 }
 
