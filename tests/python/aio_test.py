@@ -430,7 +430,7 @@ def test_a_cancelled_map_leaves_the_contents(run, turn_comes):
         mapping.cancel()
         await asyncio.wait([mapping])
         if turn_comes and not mapping.cancelled():  # it came first
-            await mapping.result().release()
+            await mapping.result().commit()
         else:
             assert mapping.cancelled()
         if not turn_comes:
