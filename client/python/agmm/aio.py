@@ -362,8 +362,8 @@ class AsyncTensor(Tensor):
 class AsyncMapping(Mapping):
     """A tensor's shards in this process's memory, as agmm.Mapping. The methods that ask the daemon are coroutines.
 
-    `async with client.map("X") as mapping` makes and ends one. If the task of a commit() or a release() is cancelled, the call goes on; if that of
-    a renew() is, the mapping has ended.
+    `async with client.map("X") as mapping` makes and ends one. If the task of a commit() or a release() is cancelled, the call
+    goes on; if that of a renew() is, the mapping has ended.
     """
 
     __slots__ = ("_async_client", "_left")

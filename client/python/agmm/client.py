@@ -226,9 +226,8 @@ class Client:
 
         writable: allows writes, and makes other users of the tensor wait until commit(). The arrays start with the old
             contents, if any.
-        Errors: NotFound; FailedPrecondition over TCP, for shards on
-        other nodes (any, to write; all, to read), or to read a tensor without contents; ResourceExhausted; DeadlineExceeded;
-        Unavailable.
+        Errors: NotFound; FailedPrecondition over TCP, for shards on other nodes (any, to write; all, to read), or to read a
+        tensor without contents; ResourceExhausted; DeadlineExceeded; Unavailable. Ctrl-C ends the wait, and the contents stay.
         """
         return self._map(tensor, writable, timeout, _agmm.Stop())
 

@@ -29,7 +29,7 @@ def matmul(a: Any, b: Any, *, spec: str = "A[M_x, K] * B[K, N_x] -> C[M, N_x]", 
     spec: the shardings of the operands over the devices, and of the result.
     out: an array of M x N for the result; see Client.get.
     client: None stands for one connection of this process to the local daemon ($AGMM_ENDPOINT), made at first use, with
-        a session: its tensors and jobs end with this process.
+        a session: its tensors are deleted and its jobs cancelled at the end of this process.
     dtype: "f32", "bf16" or "f16": converts arrays; None: their own.
     options: see agmm.JobOptions.
     Errors: those of Client.put, Client.run and Client.get.
