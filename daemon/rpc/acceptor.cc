@@ -231,7 +231,7 @@ void Acceptor::Take(int fd) {
   const std::string name = GrpcName(peer);
   Meter(fd, this, meter, [this, name](const std::string& why) {
     broken_->Add();
-    Warn(absl::StrCat("broke the connection of ", name, ": ", why));
+    Warn(&next_broken_ns_, absl::StrCat("broke the connection of ", name, ": ", why));
   });
   {
     std::lock_guard lock(mutex_);
@@ -269,14 +269,13 @@ void Acceptor::Refuse(int fd, absl::string_view why) {
 
 void Acceptor::Refused(absl::string_view why) {
   refused_->Add();
-  Warn(absl::StrCat("refused a connection: ", why));
+  Warn(&next_refused_ns_, absl::StrCat("refused a connection: ", why));
 }
 
-void Acceptor::Warn(const std::string& what) {
+void Acceptor::Warn(std::atomic<int64_t>* next_ns, const std::string& what) {
   const int64_t now_ns = MonotonicNanos();
-  int64_t due_ns = next_warning_ns_;
-  if (now_ns < due_ns ||
-      !next_warning_ns_.compare_exchange_strong(due_ns, now_ns + kWarningPeriod_ns))
+  int64_t due_ns = *next_ns;
+  if (now_ns < due_ns || !next_ns->compare_exchange_strong(due_ns, now_ns + kWarningPeriod_ns))
     return;
   spdlog::warn("{}", what);
 }

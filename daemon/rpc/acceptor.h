@@ -82,7 +82,8 @@ class Acceptor {
   // Returns the load that the clients of one host share; all clients on the unix socket share one,
   // too.
   std::shared_ptr<HostLoad> HostOf(const SocketAddress& peer);
-  void Warn(const std::string& what);
+  // Logs a warning unless `next_ns` is in the future, and then sets it to the end of a period.
+  void Warn(std::atomic<int64_t>* next_ns, const std::string& what);
 
   const std::vector<int> listeners_;
   const Bounds bounds_;
@@ -91,7 +92,9 @@ class Acceptor {
   Metrics::Counter* const broken_;
   const int poll_, stop_;  // an epoll, and an event in it
   SpareDescriptor spare_;
-  std::atomic<int64_t> next_warning_ns_ = 0;
+  // When the next warning may be logged. A flood soon has its connections refused, and these
+  // warnings must not take the place of the one that says why its connection was broken.
+  std::atomic<int64_t> next_refused_ns_ = 0, next_broken_ns_ = 0;
   bool stopped_ = false;
   std::thread thread_;
 
