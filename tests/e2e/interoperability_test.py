@@ -46,9 +46,9 @@ class Interoperability(unittest.TestCase):
         cls.environment = {**os.environ, "AGMM_ENDPOINT": f"unix:{socket}"}
         cls.log = open(cls.folder / "agmmd.log", "w")
         cls.addClassCleanup(cls.log.close)
-        daemon = subprocess.Popen([BIN / "agmmd", "--socket", socket], stderr=cls.log)
+        daemon = subprocess.Popen([BIN / "agmmd", "--socket", socket, "--until-stdin-ends"], stdin=subprocess.PIPE, stderr=cls.log)
         cls.addClassCleanup(daemon.wait, DEADLINE_S)
-        cls.addClassCleanup(daemon.terminate)
+        cls.addClassCleanup(daemon.stdin.close)
         cls.ctl("status", "--ready", "--timeout", f"{DEADLINE_S}s")
 
     @classmethod

@@ -1,5 +1,6 @@
 """A daemon for the tests of the package's core."""
 
+import contextlib
 import os
 import signal
 
@@ -30,10 +31,16 @@ def client(daemon):
     with agmm.connect(daemon.endpoint, session=True) as client:
         yield client
     with agmm.connect(daemon.endpoint) as observer:
-        for tensor in observer.tensors():
-            if not tensor.of_session:
-                tensor.delete()
-        wait_until(lambda: not observer.tensors())
+
+        def is_empty():
+            tensors = observer.tensors()
+            for tensor in tensors:
+                if not tensor.of_session:
+                    with contextlib.suppress(agmm.NotFound):
+                        tensor.delete()
+            return not tensors
+
+        wait_until(is_empty)
 
 
 @pytest.fixture

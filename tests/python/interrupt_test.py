@@ -9,7 +9,7 @@ import textwrap
 import agmm
 import numpy as np
 import pytest
-from support import A, LONG, PATIENCE_S, SPEC, Relay, stopped, wait_until
+from support import A, LONG, PATIENCE_S, SPEC, Relay, fill_large_operands, stopped, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
@@ -82,7 +82,7 @@ JOBS = {
         client.submit(SPEC, "A", "B", "C", **LONG).wait()""",
     "watch": """
         interrupt_in("_events", runs)
-        for event in client.submit(SPEC, "A", "B", "C", **LONG).watch():
+        for event in client.submit(SPEC, "A", "B", "C", **LONG).watch(after_event=2):  # those after RUNNING
             print(event.state.name)""",
     "matmul": """
         interrupt_in("_with_room", runs)
@@ -163,7 +163,7 @@ def test_an_interrupt_ends_a_put_midway(client, daemon):
             if not interrupted.is_set():  # else the call ends soon, or moves another piece before
                 print("moved", flush=True)
             assert interrupted.wait(60)
-        client.put("D", np.ones((4096, 1024), np.float32), "[M_x, K]", progress=progress)""")
+        client.put("D", np.ones((4096, 4096), np.float32), "[M_x, K]", progress=progress)""")
     assert process.stdout.readline() == "moved\n"
     process.send_signal(signal.SIGINT)
     assert end_of(process) == ""
@@ -223,8 +223,7 @@ threading.Thread(target=interrupt, daemon=True).start()
 def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other:
-        other.fill("A", (50, 30), "[M_x, K]")
-        other.fill("B", (30, 40), "[K, N_x]")
+        fill_large_operands(other)
         process = start(local, INTERRUPT_WHEN_TOLD + call)
         assert process.stdout.readline() == "runs\n"
         with stopped(local):
@@ -251,8 +250,7 @@ sys.stdin.readline()
 def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other, Relay(local, tmp_path) as relay:
-        other.fill("A", (50, 30), "[M_x, K]")
-        other.fill("B", (30, 40), "[K, N_x]")
+        fill_large_operands(other)
         process = start_submit(relay, """
             client.submit(SPEC, "A", "B", "C", **LONG)""")
         wait_until(lambda: len(other.jobs()) == 1)
@@ -265,8 +263,7 @@ def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
 def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other, Relay(local, tmp_path) as relay:
-        other.fill("A", (50, 30), "[M_x, K]")
-        other.fill("B", (30, 40), "[K, N_x]")
+        fill_large_operands(other)
         process = start_submit(relay, """
             try:
                 client.submit(SPEC, "A", "B", "C", **LONG)

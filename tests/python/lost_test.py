@@ -8,7 +8,7 @@ import signal
 import agmm
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, wait_until
+from support import LONG, PATIENCE_S, SPEC, fill_large_operands, wait_until
 
 LOST = (agmm.Unavailable, agmm.Aborted, agmm.Cancelled)
 
@@ -18,8 +18,7 @@ def test_calls_end_when_their_daemon_is_killed():
     with local, concurrent.futures.ThreadPoolExecutor(8) as pool:
         # Without a session, calls are repeated for 10 s.
         client = agmm.connect(local.endpoint, session=True)
-        client.fill("A", (50, 30), "[M_x, K]")
-        client.fill("B", (30, 40), "[K, N_x]")
+        fill_large_operands(client)
         mapping = client.fill("D", (8, 8), "[M_x, K]").map()
         row = mapping.array[0]
         job = client.submit(SPEC, "A", "B", "C", **LONG)
@@ -27,14 +26,14 @@ def test_calls_end_when_their_daemon_is_killed():
         while next(events).state is not agmm.JobState.RUNNING:
             pass
         calls = [pool.submit(job.wait), pool.submit(client.get, "C"), pool.submit(client.run, SPEC, "A", "B", "C"),
-                 pool.submit(list, events), pool.submit(client.put, "C", np.ones((40, 50), np.float32).T, "[M, N_x]")]
+                 pool.submit(list, events), pool.submit(client.put, "C", np.ones((512, 512), np.float32).T, "[M, N_x]")]
         future = job.done()
         os.kill(int(pathlib.Path(local.endpoint + ".lock").read_text()), signal.SIGKILL)
         for call in [*calls, future]:
             with pytest.raises(LOST) as lost:
                 call.result(PATIENCE_S)
             assert "\n" not in str(lost.value)
-        wait_until(lambda: mapping.detached)
+        wait_until(lambda: "was lost" in mapping._mapping.status)
         with pytest.raises(agmm.FailedPrecondition, match="was lost"):
             row.sum()
         with pytest.raises(LOST):

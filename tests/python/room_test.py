@@ -93,7 +93,7 @@ def write_to_a_pipe(path, tensors):
         with contextlib.suppress(BrokenPipeError):
             path.write_bytes(safetensors.numpy.save(tensors))
 
-    threading.Thread(target=write).start()
+    threading.Thread(target=write, daemon=True).start()
 
 
 def load_of_a_pipe(client, path, **options):

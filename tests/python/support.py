@@ -12,7 +12,7 @@ import numpy as np
 
 PATIENCE_S = 60
 SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
-LONG = {"repeat": 1_000_000, "timeout": 600}  # of a job that runs until it is cancelled
+LONG = {"repeat": 1_000_000, "timeout": 600}  # of a job that runs until it is cancelled, if an epoch takes a millisecond
 
 
 def wait_until(holds):
@@ -27,10 +27,17 @@ def wait_until(holds):
 def stopped(local):
     """While the block runs, no thread of the daemon does."""
     daemon = int(pathlib.Path(local.endpoint + ".lock").read_text())
+
+    def are_stopped():
+        try:
+            return all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T"
+                       for thread in pathlib.Path(f"/proc/{daemon}/task").iterdir())
+        except (FileNotFoundError, ProcessLookupError):
+            return False  # a thread ended meanwhile
+
     os.kill(daemon, signal.SIGSTOP)
     try:
-        threads = pathlib.Path(f"/proc/{daemon}/task").iterdir
-        wait_until(lambda: all((thread / "stat").read_text().rpartition(")")[2].split()[0] == "T" for thread in threads()))
+        wait_until(are_stopped)
         yield
     finally:
         os.kill(daemon, signal.SIGCONT)
@@ -91,6 +98,12 @@ class Relay:
 def integers(rows, cols, seed, dtype=np.float32):
     """Returns a matrix whose products are exact."""
     return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(dtype)
+
+
+def fill_large_operands(client):
+    """Fills A and B of SPEC. An epoch takes milliseconds without the delays of conftest's daemon."""
+    client.fill("A", (512, 512), "[M_x, K]")
+    client.fill("B", (512, 512), "[K, N_x]")
 
 
 A, B = integers(50, 30, 1), integers(30, 40, 2)  # the operands of SPEC in most tests

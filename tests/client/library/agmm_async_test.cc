@@ -72,6 +72,7 @@ TEST_F(LibraryStop, EndsAPutThatWaitsForAJob) {
 
 TEST_F(LibraryStop, EndsAGetThatWaitsForAJob) {
   const JobHandle job = Submit(*client_, LongRequest());
+  AwaitRunning(job);
   std::vector<float> c(kM * kN, -99);
   Transfer get = client_->GetAsync("C", c.data(), BytesIn(c), Options());
   ExpectStopped(get);
@@ -176,11 +177,11 @@ TEST_F(LibraryStopWithLittleMemory, EndsAPutThatWaitsForMemory) {
     puts.push_back(other_client->PutAsync("L", LargeSpec(), large_.data(), BytesIn(large_),
                                           {.stop = others.get_token()}));
   }
-  Transfer put;
-  EXPECT_TRUE(Eventually([&] {
-    put = client_->PutAsync("Z", LargeSpec(), large_.data(), BytesIn(large_), Options());
-    return put.wait_for(kWhile) == std::future_status::timeout;
+  // One user's transfers have half of the memory, and a piece is larger than a MiB.
+  ASSERT_TRUE(world_.WaitFor(0, "full memory", [](const v1::GetStatusResponse& status) {
+    return MetricOf(status, "transfer_memory_bytes") >= (7 << 20);
   }));
+  Transfer put = client_->PutAsync("Z", LargeSpec(), large_.data(), BytesIn(large_), Options());
   ExpectStopped(put);
   others.request_stop();
   for (Transfer& waiting : puts) EXPECT_FALSE(End(waiting).ok());

@@ -99,6 +99,10 @@ class LibraryJobTest : public LibraryTest {
     ASSERT_NE(client_, nullptr);
     PutAB(*client_);
   }
+  // Waits until the job runs on its devices.
+  static void AwaitRunning(const JobHandle& job) {
+    EXPECT_TRUE(Eventually([&] { return job.Info()->state == JobState::kRunning; }));
+  }
   static Outcome Get(std::future<Outcome>& future) {
     if (future.wait_for(kPatienceMs) != std::future_status::ready)
       return Status(StatusCode::kUnknown, "the future never came");

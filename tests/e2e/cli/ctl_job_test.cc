@@ -289,9 +289,9 @@ TEST_F(CtlJob, AWaitForACancelledJobNamesTheJobOnce) {
 TEST_F(CtlJob, ALongJobsDeadlineReportsItsProgress) {
   PutOperands();
   const Ran ran = Run({"job", "submit", "--bind", "A=X,B=W,C=Y", "--repeat", kForever, "--timeout",
-                       "500ms", "--wait"});
+                       "5s", "--wait"});
   EXPECT_EQ(ran.exit_code, 6);
-  EXPECT_THAT(ran.err, MatchesRegex("agmmctl: job 1 did not end within its timeout of 500ms: node "
+  EXPECT_THAT(ran.err, MatchesRegex("agmmctl: job 1 did not end within its timeout of 5s: node "
                                     "n[01]: [1-9][0-9]* of 1000000 epochs done: .*; if it needs "
                                     "longer, give it a longer timeout\n"));
 }
@@ -309,7 +309,7 @@ TEST_F(CtlHungJob, IsExplainedWhileRunningAndAfterItsDeadline) {
                                 "--repeat", "5", "--timeout", timeout})
                             .value("job_id", 0));
   };
-  const std::string job = submit("5s"), behind = submit("60s");
+  const std::string job = submit("20s"), behind = submit("60s");
   // The chain is complete once every rank has reached its wait.
   Json why;
   for (const Deadline end = Deadline::After(kPatience); !end.HasPassed();) {
@@ -334,7 +334,7 @@ TEST_F(CtlHungJob, IsExplainedWhileRunningAndAfterItsDeadline) {
   ASSERT_TRUE(Reaches(job, "failed"));
   const std::string error = OkJson({"job", "show", job})["error"]["message"];
   EXPECT_THAT(error, StartsWith(absl::StrFormat(
-                         "job %s did not end within its timeout of 5s: rank 3 lane ", job)));
+                         "job %s did not end within its timeout of 20s: rank 3 lane ", job)));
   EXPECT_THAT(error, HasSubstr(" on node n1 ("));
   EXPECT_EQ(OkJson({"job", "why", job})["jobs"][0]["chain"].back()["step"]["rank"], 3);
   Ok({"job", "trace", job, "--out", world_.Path("failed.json")});
