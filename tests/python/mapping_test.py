@@ -416,6 +416,38 @@ def test_a_large_write_is_converted_in_blocks(client):
     np.testing.assert_array_equal(client.get("A"), client.get("B"))
 
 
+OVERLAPPING = {
+    "backwards": lambda array: array[::-1],
+    "mirrored": lambda array: array[:, ::-1],
+    "transposed": lambda array: array.T,
+    "one row for all": lambda array: np.broadcast_to(array[-1], array.shape),
+    "itself": lambda array: array,
+}
+
+
+@pytest.mark.parametrize("case", OVERLAPPING)
+def test_a_write_may_take_its_own_memory_in_another_order(client, case):
+    array = np.arange(1024 * 1024, dtype=np.float32).reshape(1024, 1024)
+    client.put("A", array, "[M, K]", ranks=[0])
+    with client.map("A", writable=True) as mapping:
+        mapping.write(OVERLAPPING[case](mapping.array))
+        np.testing.assert_array_equal(mapping.read(), OVERLAPPING[case](array))
+        mapping.commit()
+
+
+def test_a_write_of_its_own_view_makes_no_copy(client):
+    client.fill("A", (2048, 1024), "[M, K]", ranks=[0])
+    with client.map("A", writable=True) as mapping:
+        tracemalloc.start()
+        try:
+            mapping.write(mapping.array)
+            peak_bytes = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        mapping.commit()
+    assert peak_bytes < 2048 * 1024 * 4 / 2
+
+
 def copies_that(monkeypatch, end):
     """Has each copy of NumPy run as if another thread called `end` in the middle."""
     copy_to = np.copyto

@@ -104,6 +104,11 @@ for _name in ("__getitem__", "__setitem__", "__len__", "__iter__", "__contains__
     setattr(MappedArray, _name, _guarded(_name))
 
 
+def _are_same_view(one: np.ndarray[Any, Any], other: np.ndarray[Any, Any]) -> bool:
+    return all(getattr(one, name) == getattr(other, name) for name in ("shape", "strides", "dtype")) and (
+        one.ctypes.data == other.ctypes.data)
+
+
 @dataclasses.dataclass(frozen=True)
 class Shard:
     """The part of a tensor on one device: rows and columns of the tensor, and their elements."""
@@ -214,9 +219,12 @@ class Mapping:
         if dtype is None and given.dtype != self.tensor.dtype:
             raise errors.InvalidArgument(f"the array has dtype {given.dtype}, and tensor {self.tensor.name!r} {own}; pass "
                                          f'dtype="{own}" to convert it')
+        targets = [_plain(shard.array[:]) for shard in self.shards]
+        if any(np.may_share_memory(given, target) and not _are_same_view(given, target) for target in targets):
+            given = given.copy()  # else a block that is written may change what is yet to be read
         overflows: list[tuple[str, int]] = []
-        for shard in self.shards:
-            arrays.copy_rounded(_plain(shard.array[:]), given[shard.rows, shard.cols], lambda *found: overflows.append(found))
+        for shard, target in zip(self.shards, targets):
+            arrays.copy_rounded(target, given[shard.rows, shard.cols], lambda *found: overflows.append(found))
         self._check_copied(array)
         if overflows:
             arguments.warn(f"overflow encountered in cast from {given.dtype} to {own}")
