@@ -120,6 +120,39 @@ def test_a_use_after_the_end_is_an_error(client, use, end):
             USES[use](used)
 
 
+EXPORTS = {
+    "DLPack": np.from_dlpack,
+    "a copy by DLPack": lambda array: np.from_dlpack(array, copy=True),
+    "DLPack of JAX": lambda array: np.from_dlpack(Streamed(array)),
+    "__array__": lambda array: array.__array__(dtype=np.dtype(np.float32), copy=True),
+    "np.array": lambda array: np.array(array, copy=True),
+}
+
+
+class Streamed:
+    """Is exported as jax.dlpack exports it."""
+
+    def __init__(self, array):
+        self.array = array
+        self.__dlpack_device__ = array.__dlpack_device__
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(stream=None, **options)
+
+
+@pytest.mark.parametrize("case", EXPORTS)
+@pytest.mark.parametrize("writable", [False, True])
+def test_other_libraries_take_an_array_as_one_of_numpy(client, case, writable):
+    array = put(client, sharding="[M, K]")
+    with client.map("A", writable=writable) as mapping:
+        taken = EXPORTS[case](mapping.shards[0].array)
+        assert np.array_equal(taken, array) and type(taken) is np.ndarray
+        shares = case.startswith("DLPack")
+        assert np.shares_memory(taken, np.asarray(mapping.shards[0].array)) == shares
+        assert taken.flags.writeable or shares and not writable
+        mapping.commit() if writable else mapping.release()
+
+
 VIEWS = {
     "transpose": np.transpose,
     "reshape": lambda array: np.reshape(array[:1], (3, 2)),

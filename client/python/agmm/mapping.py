@@ -88,9 +88,9 @@ def _guarded_view(result: Any, given: Any) -> Any:
 def _guarded(name: str) -> Any:
     method = getattr(np.ndarray, name)
 
-    def guarded(self: MappedArray, *args: Any) -> Any:
+    def guarded(self: MappedArray, *args: Any, **options: Any) -> Any:
         check_attached(self)
-        return method(self, *args)
+        return method(self, *args, **options)
 
     guarded.__name__ = name
     guarded.__doc__ = method.__doc__
