@@ -57,6 +57,13 @@ class ArrayAlone:
         return self.array
 
 
+class Spread(ArrayAlone):
+    """An array over several devices, as jax has them."""
+
+    def __dlpack_device__(self):
+        raise BufferError("__dlpack__ only supported for unsharded arrays")
+
+
 LAYOUTS = {
     "C order": lambda array: array,
     "Fortran order": np.asfortranarray,
@@ -69,6 +76,7 @@ LAYOUTS = {
     "unaligned": unaligned,
     "a memoryview": lambda array: memoryview(array) if array.dtype != DTYPES["bf16"] else array,
     "an object with __array__": ArrayAlone,
+    "an array over several devices": Spread,
     "an object with DLPack alone": lambda array: DLPackAlone(array) if array.dtype != DTYPES["bf16"] else array,
 }
 

@@ -1,5 +1,6 @@
 """agmm.jax: products inside and outside jax.jit."""
 
+import os
 import subprocess
 import sys
 
@@ -81,6 +82,30 @@ def test_a_gradient_is_refused(client):
     a = integers(4, 4, 1)
     with pytest.raises(Exception, match="JVP|differentiat"):
         jax.grad(lambda a: agmm.jax.matmul(a, a, client=client).sum())(a)
+
+
+def test_a_mapped_array_is_exported_to_jax(client):
+    a = integers(4, 4, 1)
+    client.put("M", a, "[M, K]", ranks=[0])
+    with client.map("M", writable=True) as mapping:
+        assert np.array_equal(np.asarray(jax.dlpack.from_dlpack(mapping.array)), a)
+        mapping.commit()
+
+
+def test_an_array_over_several_devices_of_jax_is_put():
+    code = """
+import agmm, jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+mesh = Mesh(np.array(jax.devices()), ("x",))
+assert mesh.size == 2
+a = np.arange(32, dtype=np.float32).reshape(4, 8)
+with agmm.local(2, heap="16MiB", threads=1) as client:
+    given = jax.device_put(a, NamedSharding(mesh, PartitionSpec("x", None)))
+    assert np.array_equal(client.put("A", given, "[M_x, K]").numpy(), a)
+"""
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
 
 
 def test_import_agmm_leaves_jax_alone():

@@ -176,13 +176,21 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
         return _from_torch(torch, given, argument)
     if isinstance(given, (list, tuple)):  # numpy.asarray would read mapped arrays among them without their guard
         given = [each.view(np.ndarray) if type(each) is not np.ndarray and isinstance(each, np.ndarray) else each for each in given]
-    device = tuple(given.__dlpack_device__()) if hasattr(given, "__dlpack_device__") else None
+    device = _dlpack_device_of(given)
     if device is not None and device[0] not in _DLPACK_HOST_DEVICES:
         raise errors.InvalidArgument(f"{argument} is on DLPack's device {device}; copy it to host memory, which agmm reads")
     try:
         return np.from_dlpack(given) if device is not None and not hasattr(given, "__array__") else np.asarray(given)
     except (TypeError, ValueError, BufferError, RuntimeError) as error:
         raise errors.InvalidArgument(f"{argument} is {a_kind(type(given))}, which is not an array: {error}") from None
+
+
+def _dlpack_device_of(given: Any) -> tuple[Any, ...] | None:
+    """Returns None for an object that DLPack does not export, such as a jax array that is spread over devices."""
+    try:
+        return tuple(given.__dlpack_device__()) if hasattr(given, "__dlpack_device__") else None
+    except (TypeError, ValueError, BufferError, RuntimeError):
+        return None
 
 
 def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
