@@ -89,7 +89,31 @@ def test_the_tables_are_those_of_the_library():
 
 
 def test_the_listed_names_are_those_of_users():
-    assert set(dir(agmm)) == {*agmm.__all__, "aio", "jax", "torch", "__version__"}
+    assert set(dir(agmm)) == {*agmm.__all__, "aio", "__version__"}
     code = "import agmm, sys; assert 'agmm.aio' not in sys.modules; agmm.aio.connect; agmm.nothing"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.stderr.endswith("AttributeError: module 'agmm' has no attribute 'nothing'\n"), done.stderr
+
+
+@pytest.mark.parametrize("name", ["jax", "torch"])
+def test_a_missing_package_does_not_disturb_others(name):
+    code = f"""
+import sys
+sys.modules["{name}"] = None  # its import fails
+import agmm, pydoc
+assert "class Client" in pydoc.render_doc(agmm, renderer=pydoc.plaintext)
+assert not hasattr(agmm, "{name}")
+try:
+    agmm.{name}
+except AttributeError as error:
+    assert str(error) == "agmm.{name} needs the package {name}; install it: pip install {name}", error
+    assert isinstance(error.__cause__, ModuleNotFoundError)
+for statement in ("import agmm.{name}", "from agmm import {name}"):
+    try:
+        exec(statement)
+        sys.exit("there is no error")
+    except ModuleNotFoundError as error:
+        assert error.name == "{name}"
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

@@ -27,12 +27,15 @@ _LAZY = ("aio", "jax", "torch")  # modules that are imported by their first use
 
 def __getattr__(name: str) -> ModuleType:
     if name in _LAZY:
-        return importlib.import_module(f".{name}", __name__)
+        try:
+            return importlib.import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            raise AttributeError(f"agmm.{name} needs the package {error.name}; install it: pip install {error.name}") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return [*__all__, *_LAZY, "__version__"]
+    return [*__all__, "aio", "__version__"]  # help() reads each; jax and torch may be missing
 
 
 __all__ = [
