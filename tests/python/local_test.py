@@ -7,6 +7,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 
@@ -210,12 +211,15 @@ def test_a_call_that_a_stopping_daemon_cancels_says_that_it_is_lost():
     daemon.close()
 
 
-def test_a_long_path_for_temporary_files_is_no_obstacle(folder, monkeypatch):
-    long = folder / ("x" * 100)
-    long.mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(long))
-    with agmm.local(1, heap=HEAP) as client:
-        assert client.world().ready
+@pytest.mark.parametrize("length", [60, 67, 68, 69, 74, 75, 79, 80, 140])
+@pytest.mark.parametrize("letter", ["x", "\u00e9"])
+def test_a_long_path_for_temporary_files_is_no_obstacle(monkeypatch, length, letter):
+    """The daemon's sockets have longer paths, which are limited to 107 bytes."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix=letter * ((length - 13) // len(letter.encode()))) as folder:
+        monkeypatch.setattr("tempfile.tempdir", folder)
+        with agmm.local(1, heap=HEAP) as client:
+            assert client.fill("A", (4, 8), "[M, K]", kind="constant", value=1).map().read().all()
+            assert client.endpoint.startswith(folder) == (len(os.fsencode(folder)) <= 68)
 
 
 def test_the_log_goes_to_the_users_file(tmp_path):

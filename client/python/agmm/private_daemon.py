@@ -23,8 +23,8 @@ START_TIMEOUT = 30.0  # seconds until a daemon answers, also on a busy host
 STOP_TIMEOUT = 5.0  # seconds; agmmd itself limits its stop to 2 s
 POLL = 0.01  # seconds
 
-# A unix socket's path has at most 107 characters.
-_LONGEST_FOLDER = 80
+_LONGEST_SOCKET_BYTES = 107  # of the path of a unix socket
+_FILES_SUFFIX = ".files"  # of the daemon's second socket, which passes mapped memory
 _USAGE_EXIT_CODE = 2
 _SHOWN_LOG_LINES = 20
 
@@ -63,8 +63,9 @@ def new_socket() -> str:
 
     The daemon makes the folder, which only this user can enter, and removes what it made even if this process is killed.
     """
-    shared = tempfile.gettempdir()
-    return os.path.join(shared if len(shared) < _LONGEST_FOLDER else "/tmp", f"agmm-{secrets.token_hex(8)}", "agmmd.sock")
+    name = os.path.join(f"agmm-{secrets.token_hex(8)}", "agmmd.sock")
+    path = os.path.join(os.path.abspath(tempfile.gettempdir()), name)
+    return path if len(os.fsencode(path + _FILES_SUFFIX)) <= _LONGEST_SOCKET_BYTES else os.path.join("/tmp", name)
 
 
 def _bytes_of(size: str | int) -> str | int:
