@@ -7,6 +7,7 @@ import pickle
 import pydoc
 import subprocess
 import sys
+import typing
 
 import agmm
 import pytest
@@ -60,6 +61,24 @@ def test_a_public_function_is_annotated(name):
     assert signature.return_annotation is not inspect.Signature.empty
     for parameter in signature.parameters.values():
         assert parameter.annotation is not inspect.Parameter.empty or parameter.name == "self", parameter
+
+
+def annotated():
+    for name, value in PUBLIC.items():
+        yield name, value, value.__module__
+        if inspect.isclass(value):
+            yield from ((f"{name}.{member}", inner, value.__module__) for member, inner in vars(value).items()
+                        if inspect.isfunction(inner))
+
+
+ANNOTATED = {name: (value, module) for name, value, module in annotated()}
+
+
+@pytest.mark.parametrize("name", ANNOTATED)
+def test_annotations_have_a_meaning(name):
+    """Modules that import each other name some types for type checkers alone."""
+    value, module = ANNOTATED[name]
+    typing.get_type_hints(value, {**PUBLIC, "Unpack": typing.Unpack, **vars(sys.modules[module])})
 
 
 @pytest.mark.parametrize("kind", [agmm.JobOptions, agmm.Rule])

@@ -6,10 +6,12 @@ import json
 import os
 import time
 from types import TracebackType
+from typing import Any
 
 from . import errors, private_daemon
 from .client import Client
 from .errors import DeadlineExceeded, FailedPrecondition
+
 
 class local:
     """A private daemon with CPU devices; a context manager that yields a connected agmm.Client.
