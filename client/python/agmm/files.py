@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from . import _agmm, arguments, errors
@@ -49,12 +49,12 @@ class Loaded(Generic[AnyTensor]):
 
 @dataclasses.dataclass(frozen=True)
 class LoadedFile(Generic[AnyTensor]):
-    """What Client.load has done."""
+    """What Client.load has done. Like a dict, it has the tensors by their names in the file."""
 
     loaded: list[Loaded[AnyTensor]]
     """In the order of the file."""
     skipped: list[str]
-    """Names in the file, by a rule or for want of one."""
+    """Names not loaded: a rule skips them, or none matches."""
     unused_patterns: list[str]
     """Patterns that match no name in the file."""
 
@@ -63,7 +63,16 @@ class LoadedFile(Generic[AnyTensor]):
         for each in self.loaded:
             if each.name_in_file == name_in_file:
                 return each.tensor
-        raise errors.NotFound(f"{name_in_file!r} was not loaded; loaded are {[each.name_in_file for each in self.loaded]}")
+        raise errors.NotFound(f"{name_in_file!r} was not loaded; loaded are {list(self)}")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([each.name_in_file for each in self.loaded])
+
+    def __contains__(self, name_in_file: object) -> bool:
+        return name_in_file in list(self)
+
+    def __len__(self) -> int:
+        return len(self.loaded)
 
 
 def rules_of(shard: Mapping[str, Rule | str | None]) -> list[_agmm.LoadRule]:
