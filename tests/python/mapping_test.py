@@ -433,6 +433,15 @@ def test_a_write_converts_only_if_asked_and_rounds_once(client, dtype):
         assert np.isinf(mapping.read().astype(np.float64)).all()
 
 
+@pytest.mark.parametrize("order", [">f4", ">f2"])
+def test_a_write_swaps_another_byte_order(client, order):
+    array = put(client, dtype={">f4": "f32", ">f2": "f16"}[order])
+    with client.map("A", writable=True) as mapping:
+        mapping.write((array * 2).astype(order))
+        mapping.commit()
+    np.testing.assert_array_equal(client.get("A"), array * 2)
+
+
 def test_a_large_write_is_converted_in_blocks(client):
     client.fill("A", (2048, 1024), "[M_x, K]", dtype="bf16")
     values = np.random.default_rng(1).standard_normal((2048, 1024))

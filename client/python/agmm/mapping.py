@@ -202,7 +202,7 @@ class Mapping:
     def write(self, array: Any, *, dtype: Any = None) -> None:
         """Copies an array into the shards: rows x cols of the tensor.
 
-        dtype: the tensor's, which converts the elements, as Client.put does; None: the array must have it.
+        dtype: the tensor's, which converts the elements, as Client.put does; None: the array must have it, in any byte order.
         Errors: InvalidArgument for another shape or dtype; FailedPrecondition if the mapping is read-only, or if it, or
         that of a mapped `array`, is detached before the end.
         """
@@ -216,7 +216,7 @@ class Mapping:
         if arrays.dtype_for(given, self.tensor.dtype if dtype is None else dtype) != self.tensor.dtype:
             raise errors.InvalidArgument(f"dtype is {arguments.shown(dtype)}, and tensor {self.tensor.name!r} has {own}; give "
                                          f'dtype="{own}"')
-        if dtype is None and given.dtype != self.tensor.dtype:
+        if dtype is None and given.dtype.newbyteorder("=") != self.tensor.dtype:
             raise errors.InvalidArgument(f"the array has dtype {given.dtype}, and tensor {self.tensor.name!r} {own}; pass "
                                          f'dtype="{own}" to convert it')
         targets = [_plain(shard.array[:]) for shard in self.shards]
