@@ -188,6 +188,7 @@ REFUSED = {
     "None": (None, {}, r"is a NoneType, not an array of numbers"),
     "rows of two lengths": ([[1, 2], [3]], {}, r"is a list, which is not an array"),
     "a masked array": (np.ma.zeros((4, 6)), {}, r"masked array; give array.filled(value)"),
+    "masked rows": ([np.ma.zeros(6, np.float32), np.ma.masked_equal(np.ones(6, np.float32), 1)], {}, r"masked arrays; give numpy.ma.stack(rows)"),
     "an array on a GPU": (OnGpu(F32, (2, 0)), {}, r"DLPack's device (2, 0); copy it to host memory"),
     "an unknown dtype": (F32, {"dtype": "f8x"}, r"dtype 'f8x' is not one of f32, bf16 and f16"),
     "a dtype agmm lacks": (F32, {"dtype": np.float64}, r"is not one of f32, bf16 and f16"),

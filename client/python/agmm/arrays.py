@@ -174,6 +174,8 @@ def _ndarray_of(given: Any, argument: str) -> np.ndarray[Any, Any]:
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(given, torch.Tensor):
         return _from_torch(torch, given, argument)
+    if isinstance(given, (list, tuple)) and any(isinstance(each, np.ma.MaskedArray) for each in given):
+        raise errors.InvalidArgument(f"{argument} is a list of masked arrays; give numpy.ma.stack(rows).filled(value)")
     if isinstance(given, (list, tuple)):  # numpy.asarray would read mapped arrays among them without their guard
         given = [each.view(np.ndarray) if type(each) is not np.ndarray and isinstance(each, np.ndarray) else each for each in given]
     device = _dlpack_device_of(given)
