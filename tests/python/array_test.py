@@ -152,6 +152,17 @@ def test_bf16_is_rounded_once(client, given):
     assert (got / one).tolist() == [[1 + ulp, 1, -1 - ulp, 1, 1 + 2 * ulp]]
 
 
+def test_longdouble_is_rounded_once(client):
+    one, small = np.longdouble(1), np.longdouble(2)**-60
+    tie, subnormal = one + np.longdouble(2)**-11, np.longdouble(2)**-25
+    values = np.array([[tie + small, tie, tie - small, -tie - small, subnormal * (one + small), subnormal, np.longdouble("1e-4000"), 65504, -np.inf, np.nan]])
+    ulp, least = 2**-10, 2**-24
+    got = client.put("A", values, "[M, K]", dtype="f16").numpy()
+    np.testing.assert_array_equal(got, [[1 + ulp, 1, 1, -1 - ulp, least, 0, 0, 65504, -np.inf, np.nan]])
+    with pytest.warns(RuntimeWarning, match="overflow encountered in cast from .* to f16"):
+        assert np.isinf(client.put("A", values * 2, "[M, K]", dtype="f16").numpy()[0, 7])
+
+
 @pytest.mark.parametrize("order", [">f4", ">f2"])
 def test_another_byte_order_is_swapped(client, order):
     array = all_kinds_of_bits(np.dtype(order[1:]))

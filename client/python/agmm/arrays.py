@@ -144,10 +144,10 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
 
 def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
     """Copies and rounds. To be called in a numpy.errstate with over="call"."""
-    rounded = piece
-    if part.dtype == ml_dtypes.bfloat16 and piece.dtype.kind in "iuf" and piece.dtype.itemsize >= 4:
-        rounded = _rounded_to_odd(piece)
-    np.copyto(part, rounded, casting="unsafe")
+    # NumPy makes bf16 by way of float32, and a float16 of a longdouble by way of float64.
+    widest_bytes = {ml_dtypes.bfloat16: 2, np.float16: 8}.get(part.dtype.type, piece.itemsize)
+    rounds_twice = piece.dtype.kind in "iuf" and piece.itemsize > widest_bytes
+    np.copyto(part, _rounded_to_odd(piece) if rounds_twice else piece, casting="unsafe")
     narrows = part.dtype != piece.dtype and part.dtype != np.float32
     if narrows and ml_dtypes.bfloat16 in (part.dtype, piece.dtype):  # NumPy does not see that these overflow
         infinite = np.isinf(part)
@@ -156,7 +156,7 @@ def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
 
 
 def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns float32 values that round to bf16 as `values` would. Rounded to nearest, they would be rounded twice."""
+    """Returns float32 values that round to bf16 and float16 as `values` would. Rounded to nearest, they would be rounded twice."""
     wide = values if values.dtype.kind == "f" else values.astype(np.longdouble)
     nearest = wide.astype(np.float32)
     bits = nearest.view(np.uint32)
