@@ -125,7 +125,7 @@ assert not hasattr(agmm, "{name}")
 try:
     agmm.{name}
 except AttributeError as error:
-    assert str(error) == "agmm.{name} needs the package {name}; install it: pip install {name}", error
+    assert str(error) == "agmm.{name} needs the package {name}: pip install {name}", error
     assert isinstance(error.__cause__, ModuleNotFoundError)
 for statement in ("import agmm.{name}", "from agmm import {name}"):
     try:

@@ -155,7 +155,9 @@ def test_bf16_is_rounded_once(client, given):
 def test_longdouble_is_rounded_once(client):
     one, small = np.longdouble(1), np.longdouble(2)**-60
     tie, subnormal = one + np.longdouble(2)**-11, np.longdouble(2)**-25
-    values = np.array([[tie + small, tie, tie - small, -tie - small, subnormal * (one + small), subnormal, np.longdouble("1e-4000"), 65504, -np.inf, np.nan]])
+    tiny = np.longdouble("1e-4000")
+    values = np.array([[tie + small, tie, tie - small, -tie - small, subnormal * (one + small), subnormal, tiny, 65504, -np.inf,
+                        np.nan]])
     ulp, least = 2**-10, 2**-24
     got = client.put("A", values, "[M, K]", dtype="f16").numpy()
     np.testing.assert_array_equal(got, [[1 + ulp, 1, 1, -1 - ulp, least, 0, 0, 65504, -np.inf, np.nan]])
@@ -199,10 +201,15 @@ REFUSED = {
     "None": (None, {}, r"is a NoneType, not an array of numbers"),
     "rows of two lengths": ([[1, 2], [3]], {}, r"is a list, which is not an array"),
     "a masked array": (np.ma.zeros((4, 6)), {}, r"masked array; give array.filled(value)"),
-    "masked rows": ([np.ma.zeros(6, np.float32), np.ma.masked_equal(np.ones(6, np.float32), 1)], {}, r"masked arrays; give numpy.ma.stack(rows)"),
+    "masked rows": ([np.ma.masked_equal(row, 1) for row in np.eye(6, dtype=np.float32)], {},
+                    r"a list of masked arrays; give numpy.ma.stack(rows).filled(value)"),
     "an array on a GPU": (OnGpu(F32, (2, 0)), {}, r"DLPack's device (2, 0); copy it to host memory"),
     "an unknown dtype": (F32, {"dtype": "f8x"}, r"dtype 'f8x' is not one of f32, bf16 and f16"),
     "a dtype agmm lacks": (F32, {"dtype": np.float64}, r"is not one of f32, bf16 and f16"),
+    "a dtype with a comma": (F32, {"dtype": "f4,,"}, r"dtype 'f4,,' is not one of"),
+    "a dtype of a lone surrogate": (F32, {"dtype": "\ud800"}, r"dtype '\ud800' is not one of"),
+    "a dtype of many elements": (F32, {"dtype": "1000000000000f4"}, r"is not one of"),
+    "a dtype with a name twice": (F32, {"dtype": {"names": ["a", "a"], "formats": ["f4", "f4"]}}, r"is not one of"),
     "a sharding with a fault": (F32, {"sharding": "[M_y, K]"}, r"y"),
     "a mesh with a fault": (F32, {"mesh": "x=0"}, r"x"),
     "a timeout of 0": (F32, {"timeout": 0}, r"timeout is 0 s; give more than 0 s"),

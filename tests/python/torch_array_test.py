@@ -46,6 +46,7 @@ REFUSED = {
     "another device": (torch.zeros(4, 6, device="meta"), "the array is on meta; give tensor.cpu()"),
     "a sparse tensor": (torch.eye(4).to_sparse(), "has layout torch.sparse_coo; give .to_dense()"),
     "float64": (torch.zeros(4, 6, dtype=torch.float64), 'dtype float64; pass dtype="f32"'),
+    "float8": (torch.zeros(4, 6).to(torch.float8_e4m3fn), "dtype torch.float8_e4m3fn, which NumPy lacks; give a tensor of"),
     "one dimension": (torch.zeros(6), "1 dimensions"),
 }
 

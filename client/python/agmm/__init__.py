@@ -30,7 +30,7 @@ def __getattr__(name: str) -> ModuleType:
         try:
             return importlib.import_module(f".{name}", __name__)
         except ModuleNotFoundError as error:
-            raise AttributeError(f"agmm.{name} needs the package {error.name}; install it: pip install {error.name}") from error
+            raise AttributeError(f"agmm.{name} needs the package {error.name}: pip install {error.name}") from error
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -201,6 +201,10 @@ def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
     if tensor.layout is not torch.strided:
         raise errors.InvalidArgument(f"{argument} has layout {tensor.layout}; give .to_dense()")
     plain = tensor.detach().resolve_conj().resolve_neg()
-    if plain.dtype is torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
+    try:
+        if plain.dtype is torch.bfloat16:
+            return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
+        return plain.numpy()
+    except (TypeError, RuntimeError) as error:
+        raise errors.InvalidArgument(f"{argument} has dtype {plain.dtype}, which NumPy lacks; give a tensor of torch.float32: "
+                                     f"{error}") from None

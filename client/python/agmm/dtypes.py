@@ -20,7 +20,7 @@ def dtype_of(given: Any) -> np.dtype[Any]:
     """Returns the dtype for "f32", "bf16" or "f16", or for what NumPy takes for the same types."""
     try:
         found = _BY_NAME[given] if isinstance(given, str) and given in _BY_NAME else np.dtype(given)
-    except TypeError:
+    except Exception:  # NumPy raises errors of many classes, such as SyntaxError for "f4,,"
         found = None
     if found not in DTYPES:
         raise errors.InvalidArgument(f"dtype {arguments.shown(given)} is not one of f32, bf16 and f16")
