@@ -78,6 +78,16 @@ def test_a_child_that_was_forked_before_the_first_connection_may_connect(daemon)
     assert (ran.stdout, ran.stderr, ran.returncode) == ("connected\n", "", 0)
 
 
+def test_a_child_that_was_forked_before_the_first_connection_gives_names_of_its_own(daemon):
+    ran = script(daemon, """
+        if child := os.fork():
+            os.waitpid(child, 0)
+        with agmm.connect(sys.argv[1], session=True) as client:
+            ones = np.ones((5, 5), np.float32)
+            print(client.matmul("A[M_x, K] * B[K, N_x] -> C[M, N_x]", ones, ones).name)""")
+    assert len(set(ran.stdout.split())) == 2 and ran.stderr == "", (ran.stdout, ran.stderr)
+
+
 def product_of(endpoint):
     with agmm.connect(endpoint, session=True) as client:
         return agmm.matmul(ONES, ONES, client=client)

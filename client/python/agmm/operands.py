@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
-import secrets
 import threading
 import weakref
 from collections.abc import Sequence
@@ -15,15 +13,12 @@ import numpy as np
 
 from . import errors
 from .job_info import JobInfo
-from .product import operands_of
+from .product import new_name, operands_of
 from .tensor import Kept, Tensor
 
 if TYPE_CHECKING:
     from .client import Client
     from .mapping import Mapping
-
-_PREFIX = f"agmm.operands.{secrets.token_hex(8)}"
-_numbers = itertools.count(1)
 
 # Raised by the renewal of a mapping whose tensor was deleted, or whose node was lost.
 _ENDED = (errors.NotFound, errors.Aborted, errors.Cancelled, errors.Unavailable)
@@ -49,8 +44,8 @@ class Operands:
     def __init__(self, client: Client, shape: Shape) -> None:
         self._client = client
         self.shape = shape
-        number = next(_numbers)
-        self._x, self._y = (f"{_PREFIX}.{number}.{operand}" for operand in "xy")
+        name = new_name("operands")
+        self._x, self._y = f"{name}.x", f"{name}.y"
         self._kept = [Kept(client._dropped, self._x), Kept(client._dropped, self._y)]
         (_, self._sharding), _, _ = operands_of(shape.spec)
         self._mapped_x: Mapping | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import re
 import secrets
 from types import TracebackType
@@ -18,8 +19,8 @@ from .tensor import AnyTensor, Kept, Tensor
 
 _RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 _OPERAND = re.compile(r"\s*(\w+)\s*(\[[^]]*\]\s*(?:\{[^}]*\})?)\s*(?::\s*\w+)?\s*")
-_PREFIX = f"agmm.python.{secrets.token_hex(8)}"
 _numbers = itertools.count(1)
+_token = ""
 
 
 def operands_of(spec: str) -> list[tuple[str, str]]:
@@ -38,8 +39,18 @@ def result_dtype_of(spec: str) -> np.dtype[Any] | None:
     return None if named is None else dtype_of(named[1])
 
 
-def new_name() -> str:
-    return f"{_PREFIX}.{next(_numbers)}"
+def _renew_token() -> None:
+    global _token
+    _token = secrets.token_hex(8)
+
+
+_renew_token()
+os.register_at_fork(after_in_child=_renew_token)  # children that were forked before they connect give names at the same time
+
+
+def new_name(kind: str) -> str:
+    """Returns a name for a tensor that no user, and no other process, has given."""
+    return f"agmm.{kind}.{_token}.{next(_numbers)}"
 
 
 def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
@@ -88,12 +99,12 @@ class Product:
         tensors = []
         for given, (_, sharding) in zip((a, b), operands):
             if not isinstance(given, (Tensor, str)):
-                self.puts.append((new_name(), given, sharding))
+                self.puts.append((new_name("python"), given, sharding))
                 given = self.puts[-1][0]
             tensors.append(given)
         self._arrays = {name: argument for argument, name in zip("ab", tensors) if name in [put[0] for put in self.puts]}
         self._kept = [Kept(dropped, name) for name, _, _ in self.puts]
-        self._result = Kept(dropped, new_name()) if out is None else out._kept if isinstance(out, Tensor) else None
+        self._result = Kept(dropped, new_name("python")) if out is None else out._kept if isinstance(out, Tensor) else None
         if out is None:
             assert self._result is not None
             self._kept.append(self._result)

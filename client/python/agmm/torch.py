@@ -6,23 +6,20 @@ Nothing here is differentiable: it is for inference.
 
 from __future__ import annotations
 
-import itertools
 import re
-import secrets
 import weakref
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import ml_dtypes
 import numpy as np
 import torch
 
-from . import errors, shared
+from . import arrays, errors, shared
 from .client import Client
 from .dtypes import DTYPES
 from .job_info import JobInfo
 from .operands import Pool, Shape
-from .product import result_dtype_of
+from .product import new_name, result_dtype_of
 from .tensor import Kept, Tensor
 
 __all__ = ["TensorParallelLinear", "matmul", "set_client"]
@@ -37,8 +34,6 @@ _SPECS = {
 _SHARDINGS = {"column": "[K, N_x]", "row": "[K_x, N]"}  # of weights
 _SHARDING = re.compile(r"\[\s*[^_\s]+?(?:_(\w+))?\s*,\s*[^_\s]+?(?:_(\w+))?\s*\]")
 
-_PREFIX = f"agmm.torch.{secrets.token_hex(8)}"
-_numbers = itertools.count(1)
 _layers: weakref.WeakValueDictionary[str, TensorParallelLinear] = weakref.WeakValueDictionary()
 
 
@@ -107,7 +102,7 @@ class TensorParallelLinear(torch.nn.Module):
         self._spec = _SPECS[style].format(axis=cuts[1] or cuts[2])
         if self.bias is not None and self.dtype != torch.float32:
             self._spec += ":f32"
-        self._key = f"{_PREFIX}.{next(_numbers)}"  # of this module, for the operator
+        self._key = new_name("torch")  # of this module, for the operator
         _layers[self._key] = self
 
     @classmethod
@@ -136,7 +131,7 @@ class TensorParallelLinear(torch.nn.Module):
             raise errors.InvalidArgument(f"devices is {devices}; give a number of at least 1, ranks, or None for all")
         ranks = list(range(devices)) if isinstance(devices, int) else list(devices or ())
         mesh = f"x={len(ranks)}" if ranks else ""
-        put = client.put(name or f"{_PREFIX}.w{next(_numbers)}", weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
+        put = client.put(name or new_name("torch"), weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
         layer = cls(client, put, linear.bias)
         layer._kept = Kept(client._dropped, put.handle)
         return layer
@@ -187,7 +182,7 @@ class TensorParallelLinear(torch.nn.Module):
         half = self.dtype != torch.float32
         y = torch.empty(rows, self.out_features, dtype=torch.float32 if self.bias is not None else self.dtype)
         if rows > 0:
-            self._run(_ndarray(x), _ndarray(y))
+            self._run(arrays.matrix_of(x), arrays.matrix_of(y))
         if self.bias is not None:
             y += self.bias
         return y.to(self.dtype) if half else y
@@ -271,11 +266,3 @@ def _checked(dtype: torch.dtype) -> torch.dtype:
     if dtype not in _TORCH_DTYPES:
         raise errors.InvalidArgument(f"dtype is {dtype}; use {', '.join(map(str, _TORCH_DTYPES))}")
     return dtype
-
-
-def _ndarray(tensor: torch.Tensor) -> np.ndarray[Any, Any]:
-    """Returns an ndarray over the tensor's memory."""
-    plain = tensor.detach()
-    if plain.dtype == torch.bfloat16:
-        return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
-    return plain.numpy()
