@@ -267,7 +267,12 @@ REFUSED = {
     "an absent tensor": (("none", "B", "C"), {}, agmm.NotFound, "none"),
     "an unknown option": (("A", "B", "C"), {"chunk": 2}, agmm.InvalidArgument, "no option 'chunk'; the options are algorithm, "),
     "an option of another type": (("A", "B", "C"), {"chunks": "two"}, agmm.InvalidArgument, "option chunks is 'two', a str; give an int"),
-    "a number out of range": (("A", "B", "C"), {"repeat": 2**40}, agmm.InvalidArgument, "option repeat is 1099511627776"),
+    "a number out of range": (("A", "B", "C"), {"repeat": 10**10}, agmm.InvalidArgument,
+                              r"option repeat is 10000000000; give 0 to 2\^31 - 1"),
+    "a negative number": (("A", "B", "C"), {"chunks": -1}, agmm.InvalidArgument, "option chunks is -1; give 0 to"),
+    "a bool for a number": (("A", "B", "C"), {"chunks": True}, agmm.InvalidArgument, "option chunks is True, a bool; give an int"),
+    "a number for a bool": (("A", "B", "C"), {"carried": 1}, agmm.InvalidArgument, "option carried is 1, an int; give True or False"),
+    "an unknown option of None": (("A", "B", "C"), {"chunk": None}, agmm.InvalidArgument, "no option 'chunk'"),
     "a split with a fault": (("A", "B", "C"), {"split": "Q=x"}, agmm.InvalidArgument, "Q"),
     "an operand of another type": ((1, "B", "C"), {}, agmm.InvalidArgument, "an int is not a tensor"),
     "names twice": (("A", "B", "C"), {"tensors": {"A": "A"}}, agmm.InvalidArgument, "both by operand"),
@@ -290,6 +295,17 @@ def test_a_refused_job_gets_a_clear_error(client, case):
     for call in (client.submit, client.run):
         with pytest.raises(kind, match=message):
             call(SPEC, *operands, **options)
+
+
+def test_none_stands_for_the_default_of_each_option(client):
+    options = dict.fromkeys(agmm.JobOptions.__annotations__)
+    client.run(SPEC, "A", "B", "C", **options)
+    np.testing.assert_array_equal(client.matmul(SPEC, A, B, **options).numpy(), client.get("C"))
+
+
+def test_options_take_numbers_of_numpy(client):
+    job = client.run(SPEC, "A", "B", "C", repeat=np.int64(2), chunks=np.uint8(1), carried=np.bool_(False))
+    assert (job.repeat_count, job.chunk_count, job.carried) == (2, 1, False)
 
 
 def test_absent_tensors_and_jobs(client):

@@ -85,9 +85,11 @@ def callback(value: Any, argument: str) -> Any:
 def whole(value: Any, argument: str, bits: int, least: int = 0) -> int:
     """Returns `value`, an integer from `least` to 2^bits - 1."""
     try:
-        number = operator.index(value)
+        number = None if isinstance(value, bool) else operator.index(value)
     except TypeError:
-        raise errors.InvalidArgument(f"{argument} is {described(value)}; give an int") from None
+        number = None
+    if number is None:
+        raise errors.InvalidArgument(f"{argument} is {described(value)}; give an int")
     if not least <= number < 2**bits:
         raise errors.InvalidArgument(f"{argument} is {number}; give {least} to 2^{bits} - 1")
     return number

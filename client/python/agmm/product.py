@@ -94,7 +94,7 @@ class Product:
             raise errors.InvalidArgument(f"out is {arguments.a_kind(type(out))}; give a name or a Tensor for the result, and "
                                          "fetch it into an array with .numpy(out=array)")
         _check_dtypes(a, b, dtype)
-        self.places = {"dtype": dtype, **{key: options[key] for key in ("mesh", "ranks") if key in options}}
+        self.places = {"dtype": dtype, **{key: options[key] for key in ("mesh", "ranks") if options.get(key) is not None}}
         self.puts = []
         tensors = []
         for given, (_, sharding) in zip((a, b), operands):

@@ -18,6 +18,8 @@ LONGEST_JOB_S = 86400
 class JobOptions(TypedDict, total=False):
     """Options of Client.submit, run and matmul, as keywords: client.matmul(spec, a, b, timeout=5, split="N=x").
 
+    None stands for the default, as if the option were not given.
+
     tensors: in place of a, b and c, for specs with other operands: tensors by operand, {"Y": "Y", "Z": "Z"}.
     mesh: axes over devices: "x=4", "dp=2,tp=4"; empty: one axis x over `ranks`. It must be that of the tensors.
     ranks: the devices of the mesh; empty: the first ones, or all if `mesh` is empty too.
@@ -26,26 +28,26 @@ class JobOptions(TypedDict, total=False):
     chunks: pieces of a shard along M or N, at most 256; 0: chosen.
     k_chunks: pieces of a shard along K, at most 256; 0: chosen.
     workspace_shards: shards, gathered or of partial sums, that a device has room for: at least 2; 0: all.
-    carried: the multiply that reads a shard's tiles also sends them.
+    carried: True: the multiply that reads a shard also forwards it.
     partials: the dtype of terms of a sum that travel between devices: "bf16" halves the bytes of f32.
-    repeat: times that the job's work is done, for measurements; at most 1,000,000.
+    repeat: how often to run the product, for measurements; at most 1,000,000.
     timeout: seconds to the job's end, at most a day; then it fails with DeadlineExceeded; default: 60 s.
     ignore_tuning: chooses by prediction alone, without the plans of `agmmctl tune`.
     """
 
-    tensors: Mapping[str, Tensor | str]
-    mesh: str
-    ranks: Sequence[int]
-    algorithm: str
-    split: str
-    chunks: int
-    k_chunks: int
-    workspace_shards: int
-    carried: bool
+    tensors: Mapping[str, Tensor | str] | None
+    mesh: str | None
+    ranks: Sequence[int] | None
+    algorithm: str | None
+    split: str | None
+    chunks: int | None
+    k_chunks: int | None
+    workspace_shards: int | None
+    carried: bool | None
     partials: Any
-    repeat: int
-    timeout: float
-    ignore_tuning: bool
+    repeat: int | None
+    timeout: float | None
+    ignore_tuning: bool | None
 
 
 # Options that the library takes as they are, by its name for them.
@@ -83,7 +85,7 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
                 options: Mapping[str, Any]) -> _agmm.JobRequest:
     """Returns the extension's request."""
     request = _agmm.JobRequest()
-    _set(request, "spec", "spec", spec)
+    request.spec = arguments.text(spec, "spec")
     given = {"a": a, "b": b, "c": c}
     for argument, tensor in given.items():
         if tensor is not None:
@@ -91,23 +93,25 @@ def job_request(spec: str, a: Tensor | str | None, b: Tensor | str | None, c: Te
     if options.get("tensors") is None:
         _check_given(spec, given)
     for option, value in options.items():
+        if option not in JobOptions.__annotations__:
+            known = ", ".join(sorted(JobOptions.__annotations__))
+            raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")
+        if value is None:
+            continue
         if option in _PLAIN:
             _set(request, option, _PLAIN[option], value)
         elif option == "tensors":
-            if value is not None:
-                request.tensors = {operand: reference_of(tensor, _OF_ARRAYS)
-                                   for operand, tensor in arguments.items(value, "option tensors", '{"A": "W"}')}
+            request.tensors = {operand: reference_of(tensor, _OF_ARRAYS)
+                               for operand, tensor in arguments.items(value, "option tensors", '{"A": "W"}')}
         elif option == "ranks":
             request.ranks = arguments.ranks(value)
         elif option == "partials":
             request.partials = number_of(dtype_of(value))
-        elif option == "timeout":
+        else:
+            assert option == "timeout"
             if isinstance(value, numbers.Real) and value > LONGEST_JOB_S:
                 raise errors.InvalidArgument(f"timeout is {value} s; the daemon takes at most {LONGEST_JOB_S} s, a day")
             request.timeout_ms = to_ms(value)
-        else:
-            known = ", ".join(sorted(JobOptions.__annotations__))
-            raise errors.InvalidArgument(f"there is no option {option!r}; the options are {known}")
     return request
 
 
@@ -124,8 +128,11 @@ def _check_given(spec: str, given: dict[str, Tensor | str | None]) -> None:
 
 
 def _set(request: _agmm.JobRequest, option: str, attribute: str, value: Any) -> None:
-    try:
-        setattr(request, attribute, value)
-    except (TypeError, UnicodeEncodeError):
-        wanted = arguments.a_kind(type(getattr(request, attribute)))
-        raise errors.InvalidArgument(f"option {option} is {arguments.described(value)}; give {wanted}") from None
+    default = getattr(request, attribute)
+    if isinstance(default, bool):
+        checked: Any = arguments.flag(value, f"option {option}")
+    elif isinstance(default, int):
+        checked = arguments.whole(value, f"option {option}", 31)
+    else:
+        checked = arguments.text(value, f"option {option}")
+    setattr(request, attribute, checked)
