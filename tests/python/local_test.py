@@ -243,6 +243,8 @@ def test_the_log_goes_to_the_users_file(tmp_path):
         ({"heap": "900TiB"}, agmm.Unavailable, "a heap of 900 TiB was requested"),
         ({"devices": 0}, agmm.InvalidArgument, "devices is 0"),
         ({"devices": "2"}, agmm.InvalidArgument, "devices is '2'"),
+        ({"devices": True}, agmm.InvalidArgument, "devices is True, a bool; give an int"),
+        ({"devices": 2.0}, agmm.InvalidArgument, "devices is 2.0, a float; give an int"),
         ({"devices": 5000}, agmm.InvalidArgument, r"5000 is outside \[1, 1024\]"),
         ({"threads": 0}, agmm.InvalidArgument, "threads is 0"),
         ({"log": "/no/such/folder/log"}, FileNotFoundError, "/no/such/folder/log"),
@@ -415,6 +417,11 @@ def test_a_forked_childs_exit_leaves_the_daemon_alone():
     """)
     out, err = process.communicate(timeout=PATIENCE_S)
     assert out == "True\n", err
+
+
+def test_numbers_of_numpy_are_numbers():
+    with agmm.local(np.int64(2), heap=HEAP, threads=np.int32(1)) as client:
+        assert len(client.world().devices) == 2
 
 
 def test_many_starts_and_stops_keep_no_descriptors():

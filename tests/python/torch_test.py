@@ -9,6 +9,7 @@ import sys
 import threading
 
 import agmm
+import numpy as np
 import pytest
 from support import SPEC
 
@@ -79,6 +80,15 @@ def test_a_layer_computes_what_nn_linear_does(client, style, dtype, bias):
         assert (moved > 0) == (devices > 1)
         layer.close()
     assert client.tensors() == []
+
+
+@torch.no_grad()
+def test_devices_are_a_number_or_ranks(client):
+    original = linear(torch.float32)
+    for devices in (2, np.int64(2), [0, 1], (0, 1), np.arange(2), range(2)):
+        layer = TensorParallelLinear.from_linear(original, client, devices=devices)
+        assert tuple(client.tensor(layer.name).ranks) == (0, 1)
+        layer.close()
 
 
 @torch.no_grad()
@@ -168,8 +178,9 @@ def test_wrong_inputs_are_refused_with_the_way_out(client):
         layer(x_of(2, 48).to("meta"))
     with pytest.raises(agmm.InvalidArgument, match="style"):
         TensorParallelLinear.from_linear(linear(torch.float32), client, "diagonal")
-    with pytest.raises(agmm.InvalidArgument, match="devices"):
-        TensorParallelLinear.from_linear(linear(torch.float32), client, devices=0)
+    for devices in (0, True, 2.5, [0.5], "2"):
+        with pytest.raises(agmm.InvalidArgument, match="devices is|a rank is"):
+            TensorParallelLinear.from_linear(linear(torch.float32), client, devices=devices)
     with pytest.raises(agmm.InvalidArgument, match="float64"):
         TensorParallelLinear.from_linear(linear(torch.float64), client)
     with pytest.raises(agmm.InvalidArgument, match="sharding"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy
@@ -103,7 +103,7 @@ def warn(text: str) -> None:
     warnings.warn(text, RuntimeWarning, stacklevel=level)
 
 
-def ranks(values: Sequence[int]) -> list[int]:
+def ranks(values: Iterable[int]) -> list[int]:
     """Returns the ranks of devices."""
     try:
         return [whole(value, "a rank", 31) for value in values]

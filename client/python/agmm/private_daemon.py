@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Sequence
 from typing import IO
 
-from . import errors, programs
+from . import arguments, errors, programs
 from .client import Client, connect
 from .errors import DeadlineExceeded, InvalidArgument, Unavailable
 
@@ -85,11 +85,9 @@ class Devices:
     threads: int | None
 
     def __post_init__(self) -> None:
-        for name, value in (("devices", self.count), ("threads", self.threads)):
-            if name == "threads" and value is None:
-                continue
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise InvalidArgument(f"{name} is {value!r}; give a whole number of at least 1")
+        arguments.whole(self.count, "devices", 16, least=1)
+        if self.threads is not None:
+            arguments.whole(self.threads, "threads", 16, least=1)
         if not isinstance(self.heap, (str, int)) or isinstance(self.heap, bool):
             raise InvalidArgument(f'heap is {self.heap!r}; give bytes, or text such as "256MiB"')
 

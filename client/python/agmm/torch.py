@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
 
-from . import arrays, errors, shared
+from . import arguments, arrays, errors, shared
 from .client import Client
 from .dtypes import DTYPES
 from .job_info import JobInfo
@@ -107,7 +107,7 @@ class TensorParallelLinear(torch.nn.Module):
 
     @classmethod
     def from_linear(cls, linear: torch.nn.Linear, client: Client, style: str = "column",
-                    devices: int | Sequence[int] | None = None, *, name: str | None = None,
+                    devices: int | Iterable[int] | None = None, *, name: str | None = None,
                     dtype: torch.dtype | None = None) -> TensorParallelLinear:
         """Puts the weight of `linear` on devices, and returns the layer that uses it. close() deletes it.
 
@@ -127,9 +127,12 @@ class TensorParallelLinear(torch.nn.Module):
                                          "(or torch.bfloat16, torch.float16)")
         if dtype is not None:
             weight = weight.to(_checked(dtype))
-        if devices is not None and not isinstance(devices, Sequence) and (isinstance(devices, bool) or devices < 1):
-            raise errors.InvalidArgument(f"devices is {devices}; give a number of at least 1, ranks, or None for all")
-        ranks = list(range(devices)) if isinstance(devices, int) else list(devices or ())
+        if devices is None:
+            ranks = []
+        elif isinstance(devices, Iterable):
+            ranks = arguments.ranks(devices)
+        else:
+            ranks = list(range(arguments.whole(devices, "devices", 16, least=1)))
         mesh = f"x={len(ranks)}" if ranks else ""
         put = client.put(name or new_name("torch"), weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
         layer = cls(client, put, linear.bias)
