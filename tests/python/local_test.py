@@ -15,7 +15,7 @@ import agmm
 import numpy as np
 import pytest
 from agmm import errors, programs
-from support import PATIENCE_S, wait_until
+from support import PATIENCE_S, Relay, wait_until
 
 HEAP = "16MiB"
 
@@ -220,6 +220,34 @@ def test_a_long_path_for_temporary_files_is_no_obstacle(monkeypatch, length, let
         with agmm.local(1, heap=HEAP) as client:
             assert client.fill("A", (4, 8), "[M, K]", kind="constant", value=1).map().read().all()
             assert client.endpoint.startswith(folder) == (len(os.fsencode(folder)) <= 68)
+
+
+@pytest.mark.parametrize("given", ["./agmmd.sock", "unix:agmmd.sock", "unix://../{parent}/agmmd.sock", "$AGMM_ENDPOINT"])
+def test_an_endpoint_works_in_any_folder(folder, monkeypatch, given):
+    monkeypatch.setattr("tempfile.tempdir", ".")
+    monkeypatch.chdir(folder)
+    daemon = agmm.local(1, heap=HEAP)
+    daemon.start()
+    own = os.path.dirname(daemon.endpoint)
+    monkeypatch.chdir(own)
+    if given.startswith("$"):
+        monkeypatch.setenv("AGMM_ENDPOINT", "unix:agmmd.sock")
+    client = agmm.connect(None if given.startswith("$") else given.format(parent=os.path.basename(own)))
+    monkeypatch.chdir("/")
+    for endpoint in (client.endpoint, daemon.endpoint):
+        assert agmm.connect(endpoint).world().ready
+    daemon.close()
+
+
+def test_an_endpoint_whose_absolute_path_is_too_long_stays_as_it_is(folder, monkeypatch):
+    long = folder / ("x" * 100)
+    long.mkdir()
+    monkeypatch.chdir(long)
+    daemon = agmm.local(1, heap=HEAP)
+    daemon.start()
+    with Relay(daemon, pathlib.Path(".")), agmm.connect("./relay.sock") as client:
+        assert client.endpoint == "./relay.sock" and client.world().ready
+    daemon.close()
 
 
 def test_the_log_goes_to_the_users_file(tmp_path):

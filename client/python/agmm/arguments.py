@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import os
 import sys
 import warnings
 from collections.abc import Iterable, Mapping
@@ -13,6 +14,7 @@ import numpy
 from . import errors
 
 
+LONGEST_SOCKET_BYTES = 107  # of the path of a unix socket
 _LONGEST_SHOWN = 80
 
 
@@ -44,6 +46,15 @@ def text(value: Any, argument: str) -> str:
         except UnicodeEncodeError as error:
             raise errors.InvalidArgument(f"{argument} is {value!r}, which is not valid Unicode: {error.reason}") from None
     return value
+
+
+def endpoint_of_any_folder(endpoint: str) -> str:
+    """Returns the endpoint with an absolute path, if it is a unix socket's and that is not too long."""
+    path = endpoint.removeprefix("unix:").removeprefix("//")
+    if path == endpoint and not path.startswith(("./", "../")) or os.path.isabs(path):
+        return endpoint
+    absolute = os.path.realpath(path)
+    return f"unix:{absolute}" if len(os.fsencode(absolute)) <= LONGEST_SOCKET_BYTES else endpoint
 
 
 def name(value: Any, argument: str = "name") -> str:

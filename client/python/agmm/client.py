@@ -64,7 +64,7 @@ def connect(endpoint: str | None = None, *, session: bool = False, program: str 
         if given:
             raise
         raise errors.Unavailable(f"{error}; agmm.local() starts a private daemon", error.reason) from None
-    return Client(made, given or made.endpoint, bool(session))
+    return Client(made, arguments.endpoint_of_any_folder(given or made.endpoint), bool(session))
 
 
 class Client:

@@ -23,7 +23,6 @@ START_TIMEOUT = 30.0  # seconds until a daemon answers, also on a busy host
 STOP_TIMEOUT = 5.0  # seconds; agmmd itself limits its stop to 2 s
 POLL = 0.01  # seconds
 
-_LONGEST_SOCKET_BYTES = 107  # of the path of a unix socket
 _FILES_SUFFIX = ".files"  # of the daemon's second socket, which passes mapped memory
 _USAGE_EXIT_CODE = 2
 _SHOWN_LOG_LINES = 20
@@ -65,7 +64,7 @@ def new_socket() -> str:
     """
     name = os.path.join(f"agmm-{secrets.token_hex(8)}", "agmmd.sock")
     path = os.path.join(os.path.abspath(tempfile.gettempdir()), name)
-    return path if len(os.fsencode(path + _FILES_SUFFIX)) <= _LONGEST_SOCKET_BYTES else os.path.join("/tmp", name)
+    return path if len(os.fsencode(path + _FILES_SUFFIX)) <= arguments.LONGEST_SOCKET_BYTES else os.path.join("/tmp", name)
 
 
 def _bytes_of(size: str | int) -> str | int:
