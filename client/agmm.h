@@ -56,7 +56,7 @@ struct MappingState;
 // The codes of gRPC.
 enum class StatusCode {
   kOk = 0,
-  kCancelled = 1,
+  kCancelled = 1,  // by a request; or a call of a closed client
   kUnknown = 2,
   kInvalidArgument = 3,   // the request is wrong in any state of the world
   kDeadlineExceeded = 4,  // reason DEADLINE: the job's timeout; no reason: the call's
@@ -68,8 +68,10 @@ enum class StatusCode {
   // QUOTA_FULL: a bound on the queue, the sessions, the uploads or the remembered request ids, in
   // all or for this client; the message names it.
   kResourceExhausted = 8,
-  kFailedPrecondition = 9,  // the tensor does not fit the spec or has no contents; client closed
-  kAborted = 10,            // reason PEER_LOST: a daemon was lost; submit again once it is back
+  // The tensor does not fit the spec or has no contents; or the client of a job handle or of a
+  // mapping is closed.
+  kFailedPrecondition = 9,
+  kAborted = 10,  // reason PEER_LOST: a daemon was lost; submit again once it is back
   kOutOfRange = 11,
   kUnimplemented = 12,  // no planner for this job
   kInternal = 13,
