@@ -148,10 +148,29 @@ def test_a_client_keeps_its_daemon():
     assert client.world().ready
 
 
-def test_a_tensor_keeps_its_daemon():
-    tensor = agmm.local(1, heap=HEAP).start().put("A", np.ones((2, 2), np.float32), "[M, K]")
+KEEPERS = {
+    "a tensor": (lambda client: client.tensor("A"), lambda tensor: tensor.numpy()),
+    "a mapping": (lambda client: client.map("A"), lambda mapping: mapping.read()),
+    "a job": (lambda client: client.submit("A[M, K] -> B[M, K]", "A", "B"), lambda job: job.wait()),
+}
+
+
+@pytest.mark.parametrize("kind", KEEPERS)
+def test_a_daemon_ends_with_the_last_thing_of_its_client(folder, kind):
+    make, use = KEEPERS[kind]
+    daemon = agmm.local(1, heap=HEAP)
+    client = daemon.start()
+    client.put("A", np.ones((2, 2), np.float32), "[M, K]")
+    kept = make(client)
+    daemon = agmm.local(1, heap=HEAP)  # as in a cell that runs again
+    client = daemon.start()
     gc.collect()
-    assert (tensor.numpy() == 1).all()
+    use(kept)
+    assert len(daemons_in(folder)) == 2
+    del kept
+    wait_until(lambda: len(daemons_in(folder)) == 1)
+    assert client.world().ready
+    daemon.close()
 
 
 def test_a_cell_that_runs_again_ends_the_daemon_of_its_last_run(folder):

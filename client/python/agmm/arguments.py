@@ -107,7 +107,7 @@ def whole(value: Any, argument: str, bits: int, least: int = 0) -> int:
 
 
 def warn(text: str) -> None:
-    """Gives a RuntimeWarning at the line of the user's that called this package."""
+    """Gives a RuntimeWarning, attributed to the user's calling line."""
     level, frame = 2, sys._getframe(1)
     while frame is not None and str(frame.f_globals.get("__name__")).partition(".")[0] == __package__:
         level, frame = level + 1, frame.f_back

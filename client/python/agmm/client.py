@@ -241,8 +241,8 @@ class Client:
              progress: Progress | None = None, timeout: float | None = None) -> LoadedFile[Tensor]:
         """Puts the tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory.
 
-        Each tensor is put as the first pattern says that matches its name; without one it is skipped. All are checked
-        before the first is put. If one fails, the error names it and those loaded before, which stay. The one of an .npy
+        The first pattern that matches a tensor's name decides how it is put; a tensor that matches none is skipped. All are
+        checked before the first is put. If one fails, the error names it and those loaded before, which stay. The one of an .npy
         file is called like the file, without ".npy". A tensor of one dimension becomes a matrix of one row.
 
         shard: patterns ("*" matches any characters) and shardings: {"*.up_proj.weight": "[N_x, K]"}. A Rule says more

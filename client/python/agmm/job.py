@@ -49,7 +49,7 @@ class Job:
         return self._job.id
 
     def wait(self, timeout: float | None = None) -> JobInfo:
-        """Waits for the job to succeed, so that C has its contents, and returns it.
+        """Waits for the job to succeed and returns its JobInfo. C has its contents then.
 
         timeout: seconds; None: the job's own plus a call's.
         Errors: the job's own, with a reason (Aborted PEER_LOST, Cancelled CANCELLED, DeadlineExceeded DEADLINE);
@@ -103,7 +103,8 @@ class Job:
         event says why, and wait() raises the error. An interrupt (Ctrl-C) cancels the job.
         """
         if _agmm.in_callback():
-            raise errors.FailedPrecondition("a callback cannot watch a job, because events come on its thread; use another thread")
+            raise errors.FailedPrecondition("a callback cannot watch a job: it would hold up a transfer, or the thread on which events "
+                                            "come; use another thread")
         watch = _Watch()
         self._job.watch(watch.on_event, watch.on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
         return self._events(watch)

@@ -20,9 +20,9 @@ class local:
             client.put("W", array, "[K, N_x]")
 
     The daemon listens on a unix socket in a temporary folder that only this user can enter. It ends with the block, and
-    with this process, even if the process is killed. start() and close() do the same without a block, for notebooks. It
-    also ends once Python has dropped both this object and its client, with the client's tensors, jobs and mappings: a cell
-    that runs again replaces the daemon of its last run.
+    with this process, even if the process is killed. start() and close() do the same without a block, for notebooks.
+    Running a cell again starts a new daemon. The old one ends once nothing refers to this object, its client, or the
+    client's tensors, jobs or mappings; call close() to be sure.
 
     devices: their number; ranks 0 to devices - 1.
     heap: memory of each device, in bytes or as text such as "256MiB", "0.5GiB" or "300MB". Tensors and workspaces live
@@ -62,7 +62,7 @@ class local:
         return "" if self._daemon is None else self._daemon.log()
 
     def start(self) -> Client:
-        """Starts the daemon, and returns a client with a session. Raises what the class says.
+        """Starts the daemon, and returns a client with a session. Errors: see the class.
 
         After close(), or if the daemon has ended by itself, starts another one, without the tensors of the last.
         """

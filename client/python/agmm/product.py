@@ -74,8 +74,8 @@ def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
 class Product:
     """The parts of one Client.matmul, for the two kinds of clients. A context manager around its calls.
 
-    All names are chosen before the first call. The end lists in `dropped` what was put, and an unnamed result that
-    `result` has not taken: a call may have taken effect although it raised.
+    All names are chosen before the first call. On exit, adds to `dropped` every tensor it put, and the unnamed result unless
+    `result` took it: a call may have taken effect although it raised.
     """
 
     puts: list[tuple[str, Any, str]]
