@@ -10,6 +10,7 @@ import sys
 import typing
 
 import agmm
+import agmm.aio
 import pytest
 from agmm import _agmm, dtypes, requests
 from nanobind import stubgen
@@ -64,7 +65,7 @@ def test_a_public_function_is_annotated(name):
 
 
 def annotated():
-    for name, value in PUBLIC.items():
+    for name, value in {**PUBLIC, **{f"aio.{name}": getattr(agmm.aio, name) for name in agmm.aio.__all__}}.items():
         yield name, value, value.__module__
         if inspect.isclass(value):
             yield from ((f"{name}.{member}", inner, value.__module__) for member, inner in vars(value).items()
@@ -78,7 +79,8 @@ ANNOTATED = {name: (value, module) for name, value, module in annotated()}
 def test_annotations_have_a_meaning(name):
     """Modules that import each other name some types for type checkers alone."""
     value, module = ANNOTATED[name]
-    typing.get_type_hints(value, {**PUBLIC, "Unpack": typing.Unpack, **vars(sys.modules[module])})
+    for_checkers = {**PUBLIC, "Unpack": typing.Unpack, "Progress": agmm.client.Progress}
+    typing.get_type_hints(value, {**for_checkers, **vars(sys.modules[module])})
 
 
 @pytest.mark.parametrize("kind", [agmm.JobOptions, agmm.Rule])

@@ -156,8 +156,8 @@ def test_longdouble_is_rounded_once(client):
     one, small = np.longdouble(1), np.longdouble(2)**-60
     tie, subnormal = one + np.longdouble(2)**-11, np.longdouble(2)**-25
     tiny = np.longdouble("1e-4000")
-    values = np.array([[tie + small, tie, tie - small, -tie - small, subnormal * (one + small), subnormal, tiny, 65504, -np.inf,
-                        np.nan]])
+    values = np.array([[tie + small, tie, tie - small, -tie - small, subnormal * (one + small), subnormal, tiny, 65504,
+                        -np.inf, np.nan]])
     ulp, least = 2**-10, 2**-24
     got = client.put("A", values, "[M, K]", dtype="f16").numpy()
     np.testing.assert_array_equal(got, [[1 + ulp, 1, 1, -1 - ulp, least, 0, 0, 65504, -np.inf, np.nan]])

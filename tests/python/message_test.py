@@ -40,9 +40,9 @@ MESSAGES = {
     "a tensor and an array": (lambda client: client.matmul(SPEC, A, client.put("H", B, "[K, N_x]", dtype="f16")),
                               'a is f32 and b is f16, and a product takes one dtype; pass dtype="f16"'),
     "a dtype for tensors": (lambda client: client.matmul(SPEC, client.tensor("A"), "B", dtype="bf16"),
-                            'dtype is bf16, which converts arrays, and a and b are tensors; name the result\'s dtype in the spec: '
-                            '"-> C[M, N_x]:bf16"'),
-    "a wrong dtype for tensors": (lambda client: client.matmul(SPEC, "A", "B", dtype="f99"), "dtype 'f99' is not one of f32, bf16"),
+                            'dtype is bf16, which converts arrays, and a and b are tensors; name the result\'s dtype in the '
+                            'spec: "-> C[M, N_x]:bf16"'),
+    "a wrong dtype for tensors": (lambda client: client.matmul(SPEC, "A", "B", dtype="f99"), "dtype 'f99' is not one of"),
     "tensors of two dtypes": (lambda client: client.matmul(SPEC, client.tensor("A"), client.put("H", B, "[K, N_x]", dtype="bf16")),
                               "put one of them in the other's dtype"),
 }

@@ -156,7 +156,7 @@ def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
 
 
 def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns float32 values that round to bf16 and float16 as `values` would. Rounded to nearest, they would be rounded twice."""
+    """Returns float32 values that round to bf16 and f16 as `values` would. Rounding to nearest would be one too many."""
     wide = values if values.dtype.kind == "f" else values.astype(np.longdouble)
     nearest = wide.astype(np.float32)
     bits = nearest.view(np.uint32)
@@ -206,5 +206,5 @@ def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
             return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return plain.numpy()
     except (TypeError, RuntimeError) as error:
-        raise errors.InvalidArgument(f"{argument} has dtype {plain.dtype}, which NumPy lacks; give a tensor of torch.float32: "
-                                     f"{error}") from None
+        raise errors.InvalidArgument(
+            f"{argument} has dtype {plain.dtype}, which NumPy lacks; give a tensor of torch.float32: {error}") from None

@@ -242,8 +242,8 @@ class Client:
         """Puts the tensors of a .safetensors or .npy file, one after the other, in a few MiB of memory.
 
         The first pattern that matches a tensor's name decides how it is put; a tensor that matches none is skipped. All are
-        checked before the first is put. If one fails, the error names it and those loaded before, which stay. The one of an .npy
-        file is called like the file, without ".npy". A tensor of one dimension becomes a matrix of one row.
+        checked before the first is put. If one fails, the error names it and those loaded before, which stay. The one of an
+        .npy file is called like the file, without ".npy". A tensor of one dimension becomes a matrix of one row.
 
         shard: patterns ("*" matches any characters) and shardings: {"*.up_proj.weight": "[N_x, K]"}. A Rule says more
             than a sharding; None skips.

@@ -103,8 +103,8 @@ class Job:
         event says why, and wait() raises the error. An interrupt (Ctrl-C) cancels the job.
         """
         if _agmm.in_callback():
-            raise errors.FailedPrecondition("a callback cannot watch a job: it would hold up a transfer, or the thread on which events "
-                                            "come; use another thread")
+            raise errors.FailedPrecondition("a callback cannot watch a job: it would hold up a transfer, or the thread that "
+                                            "brings the events; use another thread")
         watch = _Watch()
         self._job.watch(watch.on_event, watch.on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
         return self._events(watch)

@@ -58,8 +58,8 @@ def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
     operands = {"a": a, "b": b}
     wanted = None if dtype is None else name_of(dtype_of(dtype))
     if wanted is not None and all(isinstance(given, (Tensor, str)) for given in operands.values()):
-        raise errors.InvalidArgument(f"dtype is {wanted}, which converts arrays, and a and b are tensors; name the result's dtype "
-                                     f'in the spec: "-> C[M, N_x]:{wanted}"')
+        raise errors.InvalidArgument(f"dtype is {wanted}, which converts arrays, and a and b are tensors; name the result's "
+                                     f'dtype in the spec: "-> C[M, N_x]:{wanted}"')
     found = {name: given.dtype if isinstance(given, Tensor) else arrays.dtype_for(arrays.matrix_of(given, name), dtype, name)
              for name, given in operands.items() if not isinstance(given, str)}
     if len(set(found.values())) == 2:
