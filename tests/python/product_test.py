@@ -1,6 +1,7 @@
 """Products leave no tensors of their own, however they end."""
 
 import asyncio
+import gc
 import os
 import signal
 import subprocess
@@ -11,9 +12,11 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from support import A, B, LONG, PATIENCE_S, SPEC, wait_until
+from support import A, B, LONG, PATIENCE_S, SPEC, stopped, wait_until
 
 pytestmark = pytest.mark.usefixtures("operands")
+
+END_S = 25  # less than 15 clients would take that each wait 2 s
 
 
 def test_a_result_without_a_name_belongs_to_its_handles(client):
@@ -52,6 +55,59 @@ def test_a_close_deletes_dropped_results(client, daemon):
     with agmm.connect(daemon.endpoint) as other:
         other.matmul(SPEC, A, B)
     assert {tensor.name for tensor in client.tensors()} == {"A", "B"}
+
+
+def test_a_close_deletes_results_in_use(client, daemon):
+    with agmm.connect(daemon.endpoint) as other:
+        c = other.matmul(SPEC, A, B)
+        with c.map() as mapping:
+            kept = mapping.tensor
+        named = other.matmul(SPEC, A, B, out="C")
+    assert names(client) == {"A", "B", "C"}
+    with agmm.connect(daemon.endpoint) as other:  # the results' ends may not take others along
+        d = other.matmul(SPEC, A, B)
+        del c, kept, named
+        np.testing.assert_array_equal(d.numpy(), A @ B)
+    assert names(client) == {"A", "B", "C"}
+
+
+@pytest.mark.parametrize("in_a_cycle", [False, True])
+def test_a_client_that_is_dropped_deletes_its_results(client, daemon, in_a_cycle):
+    def use():
+        result = agmm.connect(daemon.endpoint).matmul(SPEC, A, B)
+        assert names(client) == {"A", "B", result.name}
+        if in_a_cycle:
+            result.job = [result]
+
+    use()
+    gc.collect()
+    wait_until(lambda: names(client) == {"A", "B"})
+
+
+class Interrupted(list):
+    """A list whose first change is interrupted once it has taken effect."""
+
+    def pop(self, *arguments):
+        return self._then_interrupt(super().pop(*arguments))
+
+    def remove(self, value):
+        return self._then_interrupt(super().remove(value))
+
+    def _then_interrupt(self, result):
+        if not hasattr(self, "interrupted"):
+            self.interrupted = True
+            raise KeyboardInterrupt
+        return result
+
+
+def test_an_interrupt_loses_no_dropped_result(client, daemon):
+    with agmm.connect(daemon.endpoint) as other:
+        other.matmul(SPEC, A, B)
+        other._dropped = Interrupted(other._dropped)
+        with pytest.raises(KeyboardInterrupt):
+            other.matmul(SPEC, A, B, out="C")
+        other.matmul(SPEC, A, B, out="C")
+        assert names(client) == {"A", "B", "C"}
 
 
 def test_a_result_that_cannot_be_deleted_now_is_deleted_later(client, monkeypatch):
@@ -140,8 +196,8 @@ def start(daemon, text):
                 call()
             threading.Thread(target=watch, daemon=True).start()
         """) + textwrap.dedent(text)
-    return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env={**os.environ, "AGMM_ENDPOINT": daemon.endpoint})
+    return subprocess.Popen([sys.executable, "-c", script, daemon.endpoint], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, env={**os.environ, "AGMM_ENDPOINT": daemon.endpoint})
 
 
 def test_an_interrupted_product_leaves_nothing(client, daemon):
@@ -184,6 +240,66 @@ def test_interrupts_at_any_moment_leave_nothing(client, daemon):
         print([tensor.name for tensor in client.tensors() if not tensor.of_session])""")
     out, error = process.communicate(timeout=PATIENCE_S)
     assert (out, process.returncode) == ("['Y']\n", 0), error
+
+
+@pytest.mark.parametrize("text", [
+    "c = client.matmul(SPEC, a, a)",
+    "client.matmul(SPEC, a, a)",
+    """
+        c = client.matmul(SPEC, a, a)
+        def fail():
+            raise LookupError
+        try:
+            fail()
+        finally:
+            sys.stderr = open(os.devnull, "w")""",
+    """
+        c = client.matmul(SPEC, a, a)
+        if child := os.fork():
+            assert os.waitpid(child, 0)[1] == 0
+            assert c.numpy().shape == a.shape""",
+    """
+        import agmm.aio, asyncio
+        async def main():
+            global asynchronous, c
+            asynchronous = await agmm.aio.connect(sys.argv[1])
+            c = await asynchronous.matmul(SPEC, a, a)
+        asyncio.run(main())""",
+    """
+        def use():
+            agmm.connect(sys.argv[1]).matmul(SPEC, a, a)
+        use()""",
+], ids=["a result in use", "a dropped result", "an exception", "a forked child", "asyncio", "a dropped client"])
+def test_the_end_of_a_program_deletes_its_results(client, daemon, text):
+    process = start(daemon, text)
+    _, error = process.communicate(timeout=PATIENCE_S)
+    assert error == ""
+    assert names(client) == {"A", "B"}
+
+
+def test_the_end_of_a_program_deletes_its_results_before_its_daemons_end(daemon):
+    process = start(daemon, """
+        world = agmm.world([1], heap="16MiB")
+        c = world.__enter__().clients[0].matmul(SPEC, a, a)
+        delete = agmm.Client.delete
+        def tell(*arguments, **options):
+            delete(*arguments, **options)
+            print("deleted")
+        agmm.Client.delete = tell""")
+    assert process.communicate(timeout=PATIENCE_S) == ("deleted\n", "")
+
+
+def test_a_daemon_that_hangs_does_not_hold_up_the_end_of_a_program():
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local:
+        process = start(local, """
+            clients = [agmm.connect(sys.argv[1], call_timeout=600) for _ in range(15)]
+            results = [client.matmul(SPEC, a, a) for client in clients]
+            print("ready", flush=True)
+            sys.stdin.readline()""")
+        assert process.stdout.readline() == "ready\n"
+        with stopped(local):
+            assert process.communicate("\n", timeout=END_S) == ("", "")
 
 
 def test_a_killed_process_leaves_nothing(client, daemon):
@@ -247,6 +363,8 @@ def test_products_of_asyncio_leave_nothing(client, daemon):
             await other.matmul(SPEC, "A", "B", out="C")
             assert names(client) == {"A", "B", "C"}
             await other.matmul(SPEC, A, B)
+            in_use = await other.matmul(SPEC, A, B)
+            assert in_use.name in names(client)
         assert names(client) == {"A", "B", "C"}
 
     asyncio.run(main())

@@ -236,6 +236,16 @@ def test_a_dropped_layer_leaves_nothing(client):
 
 
 @torch.no_grad()
+def test_a_closed_client_leaves_nothing_of_a_layer(client):
+    with agmm.connect(client.endpoint) as other:
+        layer = TensorParallelLinear.from_linear(linear(torch.float32), other, devices=2)
+        layer(x_of(2, 48))
+        assert len(client.tensors()) == 3
+    assert client.tensors() == []
+    layer.close()
+
+
+@torch.no_grad()
 def test_layers_that_follow_each_other_share_x_and_y(client):
     layers = [TensorParallelLinear.from_linear(linear(torch.float32, inputs=48, outputs=48), client, devices=2) for _ in range(5)]
     y = x_of(4, 48)

@@ -1,10 +1,11 @@
 """Products of matrices that are sharded over many devices."""
 
+import atexit
 import importlib
 from types import ModuleType
 
 from ._agmm import version
-from .client import Client, connect
+from .client import Client, connect, sweep_all
 from .errors import (Aborted, AlreadyExists, Cancelled, DataLoss, DeadlineExceeded, Error, FailedPrecondition, Internal,
                      InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable,
                      Unimplemented, Unknown)
@@ -21,6 +22,9 @@ from .world import World, world
 from .world_info import WorldDevice, WorldInfo
 
 __version__ = version()
+
+# Registered after the ends of the private daemons and of the extension, so it runs before them.
+atexit.register(sweep_all)
 
 _LAZY = ("aio", "jax", "torch")  # modules that are imported by their first use
 

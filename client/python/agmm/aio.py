@@ -263,7 +263,7 @@ class AsyncClient:
         """See agmm.Client.matmul. If the task is cancelled, so is the job."""
         await self._sweep(timeout=None)
         try:
-            with Product(self._client._dropped, spec, a, b, out, dtype, dict(options)) as product:
+            with Product(self._client, spec, a, b, out, dtype, dict(options)) as product:
                 for put in product.puts:
                     await self.put(*put, **product.places)
                 return product.result(await self.run(spec, **product.options), await self.tensor(product.out))

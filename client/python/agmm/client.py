@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
+import math
 import os
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterable, Mapping as MappingOf, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
@@ -35,11 +39,28 @@ Progress = Callable[[int, int], object]
 
 T = TypeVar("T")
 
-_SWEEP_TIMEOUT_S = 2.0
+_SWEEP_TIMEOUT_S = 2.0  # of each deletion
+_LONGEST_END_S = 5.0  # of the sweeps at the program's end
 
 _numbers = itertools.count(1)
 
 _FILLINGS = ("uniform", "integers", "constant")
+
+_open: weakref.WeakSet[Client] = weakref.WeakSet()  # without a session
+_running = True  # until the program's end
+
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def sweep_all() -> None:
+    """Deletes the results that clients without a session keep. To be called once, at the program's end, while private daemons
+    run."""
+    global _running
+    _running = False
+    end = time.monotonic() + _LONGEST_END_S
+    for client in list(_open):
+        client._drop_in_use()
+        client._sweep(end=end)
 
 
 def connect(endpoint: str | None = None, *, session: bool = False, program: str | None = None,
@@ -77,15 +98,24 @@ class Client:
     processes by "spawn", or fork before the first connection.
     """
 
-    __slots__ = ("_client", "_endpoint", "_session", "_dropped", "_daemon", "_number", "__weakref__")
+    __slots__ = ("_client", "_endpoint", "_session", "_in_use", "_dropped", "_daemon", "_number", "__weakref__")
 
     def __init__(self, client: _agmm.Client, endpoint: str, session: bool) -> None:
         self._client = client
         self._endpoint = endpoint
         self._session = session
         self._daemon: object = None  # a private daemon, which lives as long as its client
+        self._in_use: dict[int, str] = {}  # tensors to delete later, by the identities of their Kept
         self._dropped: list[str] = []  # tensors to delete
         self._number = next(_numbers)  # of this object in the process
+        if not session:
+            _open.add(self)
+
+    def __del__(self) -> None:
+        if _running and not self._session and not self.closed and (self._in_use or self._dropped):
+            # Garbage collection must not wait for a daemon. The program's end waits for the thread.
+            with contextlib.suppress(RuntimeError):  # no thread can be started
+                threading.Thread(target=self.close, name="agmm.close").start()
 
     def __enter__(self) -> Client:
         return self
@@ -97,6 +127,7 @@ class Client:
         """Ends calls in progress and mappings, and waits for callbacks. Errors: FailedPrecondition in a callback."""
         try:
             if not self._session:
+                self._drop_in_use()
                 self._sweep()
         finally:
             self._client.close()
@@ -320,23 +351,26 @@ class Client:
         self._sweep()
         return call(*given)
 
-    def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S) -> None:
-        """Deletes the dropped tensors. Those that cannot be deleted now stay on the list."""
-        while self._dropped:
+    def _drop_in_use(self) -> None:
+        """Drops all tensors that belong to handles."""
+        self._dropped += filter(None, self._in_use.copy().values())
+        self._in_use.clear()
+
+    def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S, end: float = math.inf) -> None:
+        """Deletes the dropped tensors until the time `end`. One leaves the list once it is deleted, so an interrupt loses none."""
+        while self._dropped and time.monotonic() < end:
             try:
-                reference = self._dropped.pop()
+                reference = self._dropped[-1]
             except IndexError:
-                return  # another thread took the last one
+                return  # another thread has deleted the last one
             try:
                 self.delete(reference, timeout=timeout)
             except (errors.Unavailable, errors.DeadlineExceeded):
-                self._dropped.append(reference)
                 return
             except errors.Error:
                 pass  # it has been deleted
-            except BaseException:
-                self._dropped.append(reference)
-                raise
+            with contextlib.suppress(ValueError):  # another thread has deleted it, too
+                self._dropped.remove(reference)
 
     # ---- Jobs ----
 
@@ -373,14 +407,14 @@ class Client:
 
         a, b: tensors, names, or arrays, which are put under names of this call's own and deleted after it.
         out: a tensor or a name for the result. None: the result belongs to the Tensor that is returned (and to others of
-            the same result, and its mappings): when Python has dropped them, the client's next call that may need room,
-            or close(), deletes it.
+            the same result, and its mappings): when Python has dropped them, the client's next call that may need room
+            deletes it. The client's end deletes it in any case.
         dtype: of the tensors made from arrays; see put.
         options: see agmm.JobOptions.
         """
         self._sweep(timeout=None)
         try:
-            with Product(self._dropped, spec, a, b, out, dtype, dict(options)) as product:
+            with Product(self, spec, a, b, out, dtype, dict(options)) as product:
                 for put in product.puts:
                     self.put(*put, **product.places)
                 return product.result(self.run(spec, **product.options), self.tensor(product.out))

@@ -46,7 +46,7 @@ class Operands:
         self.shape = shape
         name = new_name("operands")
         self._x, self._y = f"{name}.x", f"{name}.y"
-        self._kept = [Kept(client._dropped, self._x), Kept(client._dropped, self._y)]
+        self._kept = [Kept(client, self._x), Kept(client, self._y)]
         (_, self._sharding), _, _ = operands_of(shape.spec)
         self._mapped_x: Mapping | None = None
         self._mapped_y: Mapping | None = None

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from .dtypes import DTYPES, dtype_of, name_of
 from .job_info import JobInfo
 from .requests import reference_of
 from .tensor import AnyTensor, Kept, Tensor
+
+if TYPE_CHECKING:
+    from .client import Client
 
 _RESULT_DTYPE = re.compile(r"->[^:]*:\s*(\w+)\s*")
 _OPERAND = re.compile(r"\s*(\w+)\s*(\[[^]]*\]\s*(?:\{[^}]*\})?)\s*(?::\s*\w+)?\s*")
@@ -74,8 +77,8 @@ def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
 class Product:
     """The parts of one Client.matmul, for the two kinds of clients. A context manager around its calls.
 
-    All names are chosen before the first call. On exit, adds to `dropped` every tensor it put, and the unnamed result unless
-    `result` took it: a call may have taken effect although it raised.
+    All names are chosen before the first call. On exit, drops every tensor it put, and the unnamed result unless `result`
+    took it: a call may have taken effect although it raised.
     """
 
     puts: list[tuple[str, Any, str]]
@@ -85,7 +88,7 @@ class Product:
     out: str
     """The result's name or handle."""
 
-    def __init__(self, dropped: list[str], spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any,
+    def __init__(self, client: Client, spec: str, a: Any, b: Any, out: Tensor | str | None, dtype: Any,
                  options: dict[str, Any]) -> None:
         operands = operands_of(spec)
         if isinstance(out, str):
@@ -103,12 +106,12 @@ class Product:
                 given = self.puts[-1][0]
             tensors.append(given)
         self._arrays = {name: argument for argument, name in zip("ab", tensors) if name in [put[0] for put in self.puts]}
-        self._kept = [Kept(dropped, name) for name, _, _ in self.puts]
-        self._result = Kept(dropped, new_name("python")) if out is None else out._kept if isinstance(out, Tensor) else None
+        self._kept = [Kept(client, name) for name, _, _ in self.puts]
+        self._result = out._kept if isinstance(out, Tensor) else None
         if out is None:
-            assert self._result is not None
+            out = new_name("python")
+            self._result = Kept(client, out)
             self._kept.append(self._result)
-            out = self._result.reference
         self.out = reference_of(out)
         result = out if isinstance(out, Tensor) else self.out
         self.options = {**options, "tensors": dict(zip((name for name, _ in operands), [*tensors, result]))}

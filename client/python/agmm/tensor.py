@@ -20,19 +20,31 @@ if TYPE_CHECKING:
 class Kept:
     """Keeps a tensor without a name of the user's. All its handles share this object, and the last one drops it.
 
-    It only puts the tensor on a list, which the client deletes later: garbage collection must not wait for a daemon.
+    It only puts the tensor on a list, which the client deletes later: garbage collection must not wait for a daemon. The
+    end of a client deletes the tensors that are in use, too.
     """
 
-    def __init__(self, dropped: list[str], reference: str) -> None:
-        self._dropped = dropped
+    def __init__(self, client: Client, reference: str) -> None:
+        self._client = client
         self.reference = reference
+
+    @property
+    def reference(self) -> str:
+        """A name or a handle; empty once the tensor is not this object's, or the client has been closed."""
+        return self._client._in_use.get(id(self), "")
+
+    @reference.setter
+    def reference(self, reference: str) -> None:
+        self._client._in_use[id(self)] = reference
 
     def drop(self) -> None:
         """Lists the tensor. Has no effect once the reference is empty."""
         if self.reference:
-            self._dropped.append(self.reference)
+            self._client._dropped.append(self.reference)
 
-    __del__ = drop
+    def __del__(self) -> None:
+        self.drop()
+        self._client._in_use.pop(id(self), None)
 
 
 class Tensor:
@@ -43,7 +55,7 @@ class Tensor:
     ("PEER_LOST") once node 0's daemon has ended.
 
     The result of a Client.matmul without `out` belongs to its handles: when Python has dropped the last one, the client's
-    next call that may need room for a tensor, or close(), deletes it.
+    next call that may need room for a tensor deletes it. The client's end deletes it in any case.
     """
 
     __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",

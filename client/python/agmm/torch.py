@@ -136,7 +136,7 @@ class TensorParallelLinear(torch.nn.Module):
         mesh = f"x={len(ranks)}" if ranks else ""
         put = client.put(name or new_name("torch"), weight.t(), _SHARDINGS[style], mesh=mesh, ranks=ranks)
         layer = cls(client, put, linear.bias)
-        layer._kept = Kept(client._dropped, put.handle)
+        layer._kept = Kept(client, put.handle)
         return layer
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -152,7 +152,7 @@ class TensorParallelLinear(torch.nn.Module):
         """Deletes the weight, if from_linear put it there; and x and y with the last layer of the client.
 
         The module cannot be used afterwards. May be called again. A module that is dropped leaves its tensors to the next
-        call of its client that makes a tensor, or to the client's close().
+        call of its client that makes a tensor, or to the client's end.
         """
         self._pool = None
         if self._kept is not None:
