@@ -7,6 +7,7 @@ import pathlib
 import signal
 import sys
 import threading
+import warnings
 
 import agmm
 import agmm.aio
@@ -507,6 +508,24 @@ def test_a_mapping_is_awaited_or_entered(run):
             async with client.map("A") as mapping:
                 raise LookupError("of the block")
         assert mapping.detached
+
+    run(body)
+
+
+def test_a_mapping_that_is_not_committed_warns_at_the_line_of_the_block(run):
+    async def body(client):
+        await client.fill("A", (8, 8), "[M, N]", ranks=[0])
+        with pytest.warns(RuntimeWarning, match="of tensor 'A' ends without commit") as warned:
+            async with client.map("A", writable=True) as mapping:
+                mapping.array[:] = 2
+        assert [warning.filename for warning in warned] == [__file__]
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(LookupError):
+                async with client.map("A", writable=True) as mapping:
+                    raise LookupError
+            async with client.map("A", writable=True) as mapping:
+                await mapping.commit()
 
     run(body)
 

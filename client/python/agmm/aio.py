@@ -43,9 +43,10 @@ if TYPE_CHECKING:
     from .client import Progress
     from .requests import JobOptions
 
-__all__ = ["AsyncClient", "AsyncJob", "AsyncMapping", "AsyncTensor", "Connecting", "Entering", "connect"]
+__all__ = ["AsyncClient", "AsyncJob", "AsyncMapping", "AsyncTensor", "Connecting", "Opening", "connect"]
 
 T = TypeVar("T")
+Opened = TypeVar("Opened", bound="AsyncClient | AsyncMapping")
 
 _THREADS = 32
 
@@ -73,16 +74,15 @@ def connect(endpoint: str | None = None, *, session: bool = False, program: str 
                                      transfer_timeout=transfer_timeout),
             lambda made: made.close()))
 
-    return Connecting(make(), lambda client: client.close())
+    return Connecting(make())
 
 
-class Entering(Coroutine[Any, Any, T]):
-    """A coroutine whose result is also a block's: `await` it, or enter it with `async with`, which closes the result."""
+class Opening(Coroutine[Any, Any, Opened]):
+    """A client or a mapping to come. Await it for the result, or use it with `async with`, which also closes the result."""
 
-    def __init__(self, made: Coroutine[Any, Any, T], close: Callable[[T], Awaitable[None]]) -> None:
+    def __init__(self, made: Coroutine[Any, Any, Opened]) -> None:
         self._made = made
-        self._close = close
-        self._entered: list[T] = []
+        self._opened: list[Opened] = []
 
     def send(self, value: Any) -> Any:
         return self._made.send(value)
@@ -93,7 +93,7 @@ class Entering(Coroutine[Any, Any, T]):
     def close(self) -> None:
         self._made.close()
 
-    def __await__(self) -> Generator[Any, None, T]:
+    def __await__(self) -> Generator[Any, None, Opened]:
         return self._made.__await__()
 
     def __enter__(self) -> NoReturn:
@@ -103,16 +103,16 @@ class Entering(Coroutine[Any, Any, T]):
     def __exit__(self, *_: Any) -> None:
         """Lets `with` find __enter__."""
 
-    async def __aenter__(self) -> T:
-        self._entered.append(await self._made)
-        return self._entered[0]
+    async def __aenter__(self) -> Opened:
+        self._opened.append(await self._made)
+        return self._opened[0]
 
     async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None,
                         trace: TracebackType | None) -> None:
-        await self._close(self._entered.pop())
+        await self._opened.pop().__aexit__(kind, error, trace)
 
 
-class Connecting(Entering["AsyncClient"]):
+class Connecting(Opening["AsyncClient"]):
     """A connection to be made, from agmm.aio.connect."""
 
     def __getattr__(self, name: str) -> Any:
@@ -187,7 +187,7 @@ class AsyncClient:
         """See agmm.Client.get."""
         return await self._transfer(lambda stop: self._client._get(tensor, out, progress, timeout, stop))
 
-    def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Entering[AsyncMapping]:
+    def map(self, tensor: Tensor | str, *, writable: bool = False, timeout: float | None = None) -> Opening[AsyncMapping]:
         """See agmm.Client.map. Await the result, or enter it: `async with client.map("X") as mapping`."""
 
         async def make() -> AsyncMapping:
@@ -195,7 +195,7 @@ class AsyncClient:
                 self._lease, lambda stop: self._client._map(tensor, writable, timeout, stop),
                 lambda mapping: mapping._mapping.give_back()))
 
-        return Entering(make(), lambda mapping: mapping._end())
+        return Opening(make())
 
     async def load(self, path: str | os.PathLike[str], shard: MappingOf[str, Rule | str | None], *, strict: bool = False,
                    progress: Progress | None = None, timeout: float | None = None) -> LoadedFile[AsyncTensor]:
@@ -350,7 +350,7 @@ class AsyncTensor(Tensor):
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray[Any, Any]:
         raise TypeError(f"the contents of tensor {self.name!r} are in the daemon; use `await tensor.numpy()`")
 
-    def map(self, writable: bool = False, *, timeout: float | None = None) -> Entering[AsyncMapping]:  # type: ignore[override]
+    def map(self, writable: bool = False, *, timeout: float | None = None) -> Opening[AsyncMapping]:  # type: ignore[override]
         """Maps the shards into this process's memory. See agmm.aio.AsyncClient.map."""
         return self._async_client.map(self, writable=writable, timeout=timeout)
 
@@ -415,9 +415,6 @@ class AsyncMapping(Mapping):
         else:
             super().close()
 
-    async def _end(self) -> None:
-        await self._async_client._call(super().close)
-
     async def __aenter__(self) -> AsyncMapping:
         return self
 
@@ -425,7 +422,7 @@ class AsyncMapping(Mapping):
                         trace: TracebackType | None) -> None:
         if kind is None:
             self._warn_of_loss()
-        await self._end()
+        await self._async_client._call(super().close)
 
 
 class AsyncJob:
