@@ -8,6 +8,7 @@ import signal
 import sys
 import threading
 import warnings
+import weakref
 
 import agmm
 import agmm.aio
@@ -272,6 +273,43 @@ def test_a_job_can_be_cancelled_while_all_threads_of_transfers_wait_for_it(run):
         await job.cancel()
         for result in await asyncio.gather(*reads, return_exceptions=True):
             assert isinstance(result, agmm.Error), repr(result)
+
+    run(body)
+
+
+FAILURES = {
+    "a transfer": lambda client: client.put("P", A, "no sharding"),
+    "a short call": lambda client: client.tensor("absent"),
+    "a call that waits for a mapping's turn": lambda client: client.fill("P", (4, 4), "no sharding"),
+    "a run": lambda client: client.run(SPEC, "absent", "B", "C"),
+    "a product": lambda client: client.matmul("A[M_y, K] * B[K, N_x] -> C[M, N_x]", A, B),
+}
+
+
+@pytest.mark.parametrize("kind", FAILURES)
+def test_the_error_of_a_call_goes_without_the_collector(run, no_collector, kind):
+    async def body(client):
+        try:
+            await FAILURES[kind](client)
+        except agmm.Error as error:
+            failed = weakref.ref(error)
+        while failed() is not None:  # the call's thread may be about to end
+            await asyncio.sleep(0.01)
+
+    run(body)
+
+
+def test_the_error_of_a_watch_goes_without_the_collector(run, no_collector):
+    async def body(client):
+        job = await start_long_job(client)
+        try:
+            async for _ in job.watch(timeout=0.5):
+                pass
+        except agmm.DeadlineExceeded as error:
+            failed = weakref.ref(error)
+        while failed() is not None:  # the library's thread may have it
+            await asyncio.sleep(0.01)
+        await job.cancel()
 
     run(body)
 

@@ -1,6 +1,7 @@
 """A daemon for the tests of the package's core."""
 
 import contextlib
+import gc
 import os
 import signal
 
@@ -41,6 +42,14 @@ def client(daemon):
             return not tensors
 
         wait_until(is_empty)
+
+
+@pytest.fixture
+def no_collector():
+    """Nothing collects cycles meanwhile."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @pytest.fixture

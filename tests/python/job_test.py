@@ -6,11 +6,12 @@ import json
 import pickle
 import threading
 import types
+import weakref
 
 import agmm
 import numpy as np
 import pytest
-from support import A, B, LONG, PATIENCE_S, SPEC
+from support import A, B, LONG, PATIENCE_S, SPEC, wait_until
 
 pytestmark = pytest.mark.usefixtures("operands")
 
@@ -91,6 +92,16 @@ def test_events_come_in_order(client):
     assert [event.number for event in events] == list(range(1, len(events) + 1))
     assert [event.state.name for event in events] == ["QUEUED", "RUNNING", "SUCCEEDED"]
     assert list(job.watch(after_event=events[0].number)) == events[1:]
+
+
+def test_the_error_of_a_watch_goes_without_the_collector(client, no_collector):
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    try:
+        list(job.watch(timeout=0.5))
+    except agmm.DeadlineExceeded as error:
+        failed = weakref.ref(error)
+    wait_until(lambda: failed() is None)  # the library's thread may have it
+    job.cancel()
 
 
 def test_a_watch_may_end_early(client):

@@ -3,7 +3,6 @@
 import asyncio
 import concurrent.futures
 import contextlib
-import gc
 import os
 import threading
 
@@ -24,13 +23,6 @@ LARGE = np.ones((SIDE, SIDE), np.float32)
 def client():
     with agmm.local(2, heap="32MiB", threads=1) as client:
         yield client
-
-
-@pytest.fixture
-def no_collector():
-    gc.disable()
-    yield
-    gc.enable()
 
 
 def load(client, folder):

@@ -329,7 +329,10 @@ class AsyncClient:
                         await asyncio.wait([moving])
                 moving.exception()  # marks it as seen
                 raise
-            return moving.result()
+            try:
+                return moving.result()
+            finally:
+                del moving  # an exception refers to this frame
 
 
 class AsyncTensor(Tensor):
@@ -488,8 +491,11 @@ class AsyncJob:
             raise
         finally:
             leaving.set()
-        if error is not None and last not in FINAL_STATES:
-            raise error
+        try:
+            if error is not None and last not in FINAL_STATES:
+                raise error
+        finally:
+            del error  # it refers to this frame
 
     async def _cancel_quietly(self) -> None:
         with contextlib.suppress(errors.Error):
@@ -526,17 +532,19 @@ def _start(call: Callable[[], T]) -> concurrent.futures.Future[T]:
     """Runs `call` on a thread, which does not hold up the interpreter's end."""
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
-
-    def work() -> None:
-        try:
-            result = call()
-        except BaseException as error:
-            future.set_exception(error)
-        else:
-            future.set_result(result)
-
-    threading.Thread(target=work, daemon=True, name="agmm.aio").start()
+    threading.Thread(target=_work, args=(future, call), daemon=True, name="agmm.aio").start()
     return future
+
+
+def _work(future: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(result)
+    finally:
+        del future  # its exception refers to this frame
 
 
 async def _on_thread(call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
@@ -546,5 +554,7 @@ async def _on_thread(call: Callable[[], T], undo: Callable[[T], object] | None =
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
         if undo is not None:
-            future.add_done_callback(lambda ended: _start(lambda: undo(ended.result())))
+            future.add_done_callback(lambda ended: ended.exception() or _start(lambda: undo(ended.result())))
         raise
+    finally:
+        del future  # its exception refers to this frame

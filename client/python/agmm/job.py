@@ -123,8 +123,11 @@ class Job:
             raise
         finally:
             watch.wanted = False
-        if event is not None and last not in FINAL_STATES:
-            raise event
+        try:
+            if event is not None and last not in FINAL_STATES:
+                raise event
+        finally:
+            del event  # it refers to this frame
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(f"a Job cannot be pickled; send its id, {self.id}, and use Client.job(id) there")
