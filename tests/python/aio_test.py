@@ -598,6 +598,53 @@ def test_calls_that_wait_for_a_commit_do_not_hold_it_up(run, monkeypatch, call):
     run(body)
 
 
+def test_cancelled_calls_keep_their_turns_until_their_threads_end(run, monkeypatch):
+    monkeypatch.setattr(agmm.aio, "_THREADS", 2)
+
+    def threads():
+        return [thread for thread in threading.enumerate() if thread.name == "agmm.aio"]
+
+    async def body(client):
+        await client.put("A", np.ones((4, 4), np.float32), "[M, K]", ranks=[0])
+        mapping = await client.map("A", writable=True)
+        while threads():  # those before may be about to end
+            await asyncio.sleep(0.01)
+        for _ in range(10):
+            filling = asyncio.ensure_future(client.fill("A", (4, 4), "[M, K]", ranks=[0], timeout=PATIENCE_S))
+            for _ in range(10):  # turns of the loop, in which it begins
+                await asyncio.sleep(0)
+            filling.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await filling
+        assert len(threads()) == 2
+        await mapping.commit()
+        for _ in range(4):
+            await client.fill("A", (4, 4), "[M, K]", ranks=[0])
+
+    run(body)
+
+
+def test_a_commit_that_is_cancelled_before_its_turn_has_not_begun(run, monkeypatch):
+    monkeypatch.setattr(agmm.aio, "_THREADS", 1)
+
+    async def body(client):
+        await client.put("A", np.ones((4, 4), np.float32), "[M, K]", ranks=[0])
+        mapping = await client.map("A", writable=True)
+        async with client._turns().calls:
+            committing = asyncio.ensure_future(mapping.commit())
+            await asyncio.sleep(0)
+            committing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await committing
+        started = []
+        with monkeypatch.context() as patch:
+            patch.setattr(agmm.aio, "_start", started.append)
+            mapping.close()
+        assert mapping.detached and not started
+
+    run(body)
+
+
 def in_commit():
     return any(frame.f_code.co_name == "commit" for frame in sys._current_frames().values())
 

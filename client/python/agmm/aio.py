@@ -294,12 +294,10 @@ class AsyncClient:
         return AsyncTensor(self, tensor)
 
     async def _call(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        async with self._turns().calls:
-            return await _on_thread(call, undo)
+        return await _in_turn(self._turns().calls, call, undo)
 
     async def _lease(self, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-        async with self._turns().leases:
-            return await _on_thread(call, undo)
+        return await _in_turn(self._turns().leases, call, undo)
 
     async def _stopping(self, turn: Callable[..., Awaitable[T]], call: Callable[[_agmm.Stop], T],
                         undo: Callable[[T], object]) -> T:
@@ -383,16 +381,16 @@ class AsyncMapping(Mapping):
 
     async def commit(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.commit."""
-        return await self._ask(self._async_client._call, super().commit, timeout)
+        return await self._ask(self._async_client._turns().calls, super().commit, timeout)
 
     async def release(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.release."""
-        return await self._ask(self._async_client._call, super().release, timeout)
+        return await self._ask(self._async_client._turns().calls, super().release, timeout)
 
     async def renew(self, *, timeout: float | None = None) -> AsyncTensor:  # type: ignore[override]
         """See agmm.Mapping.renew."""
         try:
-            return await self._ask(self._async_client._lease, super().renew, timeout)
+            return await self._ask(self._async_client._turns().leases, super().renew, timeout)
         except asyncio.CancelledError:
             self.close()
             raise
@@ -400,10 +398,10 @@ class AsyncMapping(Mapping):
     def _returned(self, fields: tuple[Any, ...]) -> AsyncTensor:
         return self._async_client._tensor(super()._returned(fields))
 
-    async def _ask(self, turn: Callable[..., Awaitable[AsyncTensor]], call: Callable[..., Tensor],
-                   timeout: float | None) -> AsyncTensor:
+    async def _ask(self, turns: asyncio.Semaphore, call: Callable[..., Tensor], timeout: float | None) -> AsyncTensor:
+        await turns.acquire()  # a cancellation until then leaves no call
         try:
-            tensor = await turn(lambda: call(timeout=timeout))
+            tensor = await _on_thread(lambda: call(timeout=timeout), turns=turns)
         except asyncio.CancelledError:
             self._left = True
             raise
@@ -532,7 +530,11 @@ def _start(call: Callable[[], T]) -> concurrent.futures.Future[T]:
     """Runs `call` on a thread, which does not hold up the interpreter's end."""
     future: concurrent.futures.Future[T] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
-    threading.Thread(target=_work, args=(future, call), daemon=True, name="agmm.aio").start()
+    thread = threading.Thread(target=_work, args=(future, call), daemon=True, name="agmm.aio")
+    try:
+        thread.start()
+    except RuntimeError as error:  # there are too many
+        future.set_exception(error)
     return future
 
 
@@ -547,9 +549,19 @@ def _work(future: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
         del future  # its exception refers to this frame
 
 
-async def _on_thread(call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
-    """Awaits `call`. If the task is cancelled, the call goes on, and `undo` gets its result."""
+async def _in_turn(turns: asyncio.Semaphore, call: Callable[[], T], undo: Callable[[T], object] | None = None) -> T:
+    """Waits for a turn, and then for `call`, as _on_thread does."""
+    await turns.acquire()
+    return await _on_thread(call, undo, turns)
+
+
+async def _on_thread(call: Callable[[], T], undo: Callable[[T], object] | None = None,
+                     turns: asyncio.Semaphore | None = None) -> T:
+    """Awaits `call`, whose end gives a turn back. If the task is cancelled, the call goes on, and `undo` gets its result."""
     future = _start(call)
+    if turns is not None:
+        loop = asyncio.get_running_loop()
+        future.add_done_callback(lambda _: _tell(loop, turns.release))
     try:
         return await asyncio.wrap_future(future)
     except asyncio.CancelledError:
