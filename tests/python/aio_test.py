@@ -14,7 +14,7 @@ import agmm
 import agmm.aio
 import numpy as np
 import pytest
-from support import A, B, LONG, PATIENCE_S, SPEC, integers, stopped
+from support import A, B, LONG, PATIENCE_S, SPEC, integers, stopped, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -27,14 +27,17 @@ def daemon():
 
 @pytest.fixture
 def run(daemon):
-    """Runs a coroutine function with a client of its own."""
+    """Runs a coroutine function with a client of its own. Its tensors end before the next one begins."""
 
     def run_with(function):
         async def main():
             async with agmm.aio.connect(daemon.endpoint, session=True) as client:
                 return await asyncio.wait_for(function(client), PATIENCE_S)
 
-        return asyncio.run(main())
+        result = asyncio.run(main())
+        with agmm.connect(daemon.endpoint) as observer:
+            wait_until(lambda: not observer.tensors())
+        return result
 
     return run_with
 
