@@ -17,6 +17,9 @@ import pytest
 from support import A, B, LONG, PATIENCE_S, SPEC, integers, stopped, wait_until
 
 
+SOON_S = 10  # before the silence of a connection ends its calls
+
+
 @pytest.fixture(scope="module")
 def daemon():
     daemon = agmm.local(2, heap="64MiB", threads=1)
@@ -513,6 +516,28 @@ def test_a_cancelled_submit_leaves_no_job():
                     await asyncio.wait_for(submitting, 0.5)
             while [job.state for job in await client.jobs()] != [agmm.JobState.CANCELLED]:
                 await asyncio.sleep(0.01)
+
+    local = agmm.local(devices=1, heap="16MiB", threads=1)
+    with local:
+        asyncio.run(asyncio.wait_for(body(local), PATIENCE_S))
+
+
+def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs():
+    async def body(local):
+        async with agmm.aio.connect(local.endpoint, session=True) as client:
+            job = await start_long_job(client)
+
+            async def watch():
+                async for _ in job.watch(after_event=2):
+                    pass
+
+            with stopped(local):
+                calls = [asyncio.ensure_future(call) for call in (job.wait(), watch())]
+                await asyncio.sleep(0)
+                for call in calls:
+                    call.cancel()
+                done, _ = await asyncio.wait(calls, timeout=SOON_S)
+                assert all(call.cancelled() for call in calls), done
 
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local:

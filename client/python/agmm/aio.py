@@ -27,7 +27,7 @@ import numpy as np
 from . import client as blocking
 from . import _agmm, arguments, errors
 from .files import Loaded, LoadedFile, Rule
-from .job import Job
+from .job import INTERRUPTED_CANCEL_S, Job
 from .job_info import FINAL_STATES, JobEvent, JobInfo, JobState, job_event, job_info
 from .mapping import Mapping
 from .product import Product
@@ -496,8 +496,13 @@ class AsyncJob:
             del error  # it refers to this frame
 
     async def _cancel_quietly(self) -> None:
-        with contextlib.suppress(errors.Error):
-            await self.cancel()
+        """Cancels the job. A daemon that does not answer holds it up for INTERRUPTED_CANCEL_S."""
+
+        async def cancel() -> None:
+            with contextlib.suppress(errors.Error):
+                await self.cancel(timeout=INTERRUPTED_CANCEL_S)
+
+        await asyncio.wait([asyncio.ensure_future(cancel())], timeout=INTERRUPTED_CANCEL_S)
 
     def __repr__(self) -> str:
         return f"AsyncJob({self.id})"

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .client import Client
 
 
-_INTERRUPTED_CANCEL_S = 2.0
+INTERRUPTED_CANCEL_S = 2.0
 
 
 class _Watch:
@@ -119,7 +119,7 @@ class Job:
             raise
         except BaseException:  # of the handler of a signal
             with contextlib.suppress(errors.Error):  # the handler's exception goes on
-                self.cancel(timeout=_INTERRUPTED_CANCEL_S)
+                self.cancel(timeout=INTERRUPTED_CANCEL_S)
             raise
         finally:
             watch.wanted = False
