@@ -93,6 +93,19 @@ def test_a_product(run):
     run(body)
 
 
+def test_each_line_whose_elements_overflow_is_warned_of(run):
+    async def body(client):
+        large = np.full((4, 4), 1e30, np.float32)
+        with pytest.warns(RuntimeWarning, match="overflow encountered in cast from float32 to f16") as warned:
+            await client.put("A", large, "[M, K]", dtype="f16")
+            await client.put("A", large, "[M, K]", dtype="f16")
+            await client.matmul(SPEC, large, B[:4], dtype="f16", out="C")
+        assert [warning.filename for warning in warned] == [__file__] * 3
+        assert len({warning.lineno for warning in warned}) == 3
+
+    run(body)
+
+
 def test_200_tasks_on_one_client_are_exact_and_none_is_lost(run):
     async def one(client, i):
         a, b = integers(6, 5, i), integers(5, 4, 1000 + i)

@@ -166,8 +166,11 @@ class AsyncClient:
     async def put(self, name: str, array: Any, sharding: str, *, mesh: str = "", ranks: Sequence[int] = (), dtype: Any = None,
                   progress: Progress | None = None, timeout: float | None = None) -> AsyncTensor:
         """See agmm.Client.put. The array must not change until the task ends."""
-        return self._tensor(await self._transfer(
-            lambda stop: self._client._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, stop)))
+        tensor, overflow = await self._transfer(
+            lambda stop: self._client._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, stop))
+        if overflow:
+            arguments.warn(overflow)  # here, because the thread does not know the line of the user's
+        return self._tensor(tensor)
 
     async def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
                    value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),

@@ -169,10 +169,14 @@ class Client:
         progress: called with the moved and the total bytes; an exception ends the put.
         Errors: InvalidArgument; FailedPrecondition; ResourceExhausted; Unavailable; DeadlineExceeded. Ctrl-C ends the put.
         """
-        return self._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, _agmm.Stop())
+        tensor, overflow = self._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, _agmm.Stop())
+        if overflow:
+            arguments.warn(overflow)
+        return tensor
 
     def _put(self, name: str, array: Any, sharding: str, mesh: str, ranks: Sequence[int], dtype: Any,
-             progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> Tensor:
+             progress: Progress | None, timeout: float | None, stop: _agmm.Stop) -> tuple[Tensor, str]:
+        """Returns the tensor and a warning of an overflow, if any."""
         name = arguments.name(name)
         matrix = arrays.matrix_of(array)
         chosen = arrays.dtype_for(matrix, dtype)
@@ -182,14 +186,12 @@ class Client:
             address = matrix.__array_interface__["data"][0]
             tensor = Tensor(self, self._with_room(self._client.put, name, spec, address, matrix.nbytes, *rest))
             check_attached(array)  # a mapped array whose mapping ended midway became NaN
-            return tensor
+            return tensor, ""
         overflows: list[tuple[str, int]] = []
         block = arrays.reader_of(matrix, chosen, lambda *found: overflows.append(found))
         tensor = Tensor(self, self._with_room(self._client.put_blocks, name, spec, block, *rest))
         check_attached(array)
-        if overflows:
-            arguments.warn(f"overflow encountered in cast from {matrix.dtype} to {name_of(chosen)}")
-        return tensor
+        return tensor, f"overflow encountered in cast from {matrix.dtype} to {name_of(chosen)}" if overflows else ""
 
     def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
              value: float = 0.0, dtype: Any = "f32", mesh: str = "", ranks: Sequence[int] = (),
