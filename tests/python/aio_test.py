@@ -278,8 +278,9 @@ def test_a_cancelled_watch_cancels_its_job(run):
         with pytest.raises(agmm.Cancelled):
             await job
         with pytest.raises(agmm.InvalidArgument, match="after_event"):
-            async for _ in job.watch(-1):
-                pass
+            job.watch(-1)
+        with pytest.raises(agmm.InvalidArgument, match="timeout"):
+            job.watch(timeout=-1)
 
     run(body)
 

@@ -94,6 +94,24 @@ def test_events_come_in_order(client):
     assert list(job.watch(after_event=events[0].number)) == events[1:]
 
 
+def test_a_watch_that_is_dropped_before_its_first_event_ends(client, monkeypatch):
+    answers = []
+
+    class Watch(agmm.job._Watch):
+        def on_event(self, fields):
+            answers.append(super().on_event(fields))
+            return answers[-1]
+
+    monkeypatch.setattr(agmm.job, "_Watch", Watch)
+    job = client.submit(SPEC, "A", "B", "C", **LONG)
+    events = job.watch()
+    wait_until(lambda: len(answers) == 2)  # it is queued, and it runs
+    del events
+    job.cancel()
+    wait_until(lambda: len(answers) == 3)
+    assert answers == [True, True, False]
+
+
 def test_the_error_of_a_watch_goes_without_the_collector(client, no_collector):
     job = client.submit(SPEC, "A", "B", "C", **LONG)
     try:

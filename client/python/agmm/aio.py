@@ -464,9 +464,12 @@ class AsyncJob:
         """See agmm.Job.cancel."""
         await self._client._call(lambda: self._job.cancel(timeout=timeout))
 
-    async def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
-        """Yields the changes of the job's state. See agmm.Job.watch. If the task is cancelled while it waits for a change, so
-        is the job."""
+    def watch(self, after_event: int = 0, *, timeout: float | None = None) -> AsyncIterator[JobEvent]:
+        """Returns an iterator over the changes of the job's state, which begins with its first use. See agmm.Job.watch. If the
+        task is cancelled while it waits for a change, so is the job."""
+        return self._events(arguments.whole(after_event, "after_event", 63), to_ms(timeout))
+
+    async def _events(self, after_event: int, timeout_ms: int) -> AsyncIterator[JobEvent]:
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[tuple[JobEvent | None, errors.Error | None]] = asyncio.Queue()
         leaving = threading.Event()
@@ -478,7 +481,7 @@ class AsyncJob:
         def on_end(_: tuple[Any, ...] | None, error: errors.Error | None) -> None:
             _tell(loop, events.put_nowait, (None, error))
 
-        self._job._job.watch(on_event, on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
+        self._job._job.watch(on_event, on_end, after_event, timeout_ms)
         last = JobState.QUEUED
         try:
             while True:

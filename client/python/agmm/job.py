@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import queue
+import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -107,7 +108,9 @@ class Job:
                                             "brings the events; use another thread")
         watch = _Watch()
         self._job.watch(watch.on_event, watch.on_end, arguments.whole(after_event, "after_event", 63), to_ms(timeout))
-        return self._events(watch)
+        events = self._events(watch)
+        weakref.finalize(events, setattr, watch, "wanted", False).atexit = False  # its block may never begin
+        return events
 
     def _events(self, watch: _Watch) -> Iterator[JobEvent]:
         last = JobState.QUEUED
