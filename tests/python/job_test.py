@@ -200,6 +200,21 @@ def test_a_future_has_the_outcome(client):
     assert concurrent.futures.wait([future, unwanted], PATIENCE_S).not_done == set()
 
 
+def fail(*_):
+    raise LookupError("of the conversion")
+
+
+@pytest.mark.parametrize("place", ["agmm.errors.from_status", "agmm.job.job_info"])
+def test_a_future_of_an_outcome_that_cannot_be_converted_has_the_exception(client, monkeypatch, place):
+    job = started(client.submit(SPEC, "A", "B", "C", **LONG))
+    succeeding = client.submit(SPEC, "A", "B", "D")
+    monkeypatch.setattr(place, fail)
+    future = (job if place == "agmm.errors.from_status" else succeeding).done()
+    job.cancel()
+    with pytest.raises(LookupError, match="of the conversion"):
+        future.result(PATIENCE_S)
+
+
 def test_a_client_cannot_be_closed_in_a_callback(client, daemon):
     with agmm.connect(daemon.endpoint) as other:
         refused = []

@@ -88,9 +88,14 @@ class Job:
                 return
             if error is not None:
                 future.set_exception(error)
-            else:
+                return
+            try:
                 assert fields is not None
-                future.set_result(job_info(fields))
+                info = job_info(fields)
+            except BaseException as raised:
+                future.set_exception(raised)
+            else:
+                future.set_result(info)
 
         self._job.then(end, to_ms(timeout))
         return future

@@ -10,8 +10,17 @@ namespace agmm::python {
 void TellOutcome(Callbacks& callbacks, const Result<JobInfo>& job, int index) {
   const CallbackScope scope;
   callbacks.Run([&](nb::handle callables) {
-    const nb::object fields = job.ok() ? nb::object(FieldsOf(*job)) : nb::none();
-    const nb::object error = job.ok() ? nb::none() : ExceptionOf(job.status());
+    nb::object fields = nb::none();
+    nb::object error = nb::none();
+    try {
+      if (job.ok()) {
+        fields = FieldsOf(*job);
+      } else {
+        error = ExceptionOf(job.status());
+      }
+    } catch (const nb::python_error& raised) {
+      error = nb::borrow(raised.value());
+    }
     const nb::object on_end = index < 0 ? nb::borrow(callables) : nb::object(callables[index]);
     try {
       on_end(fields, error);
