@@ -1,13 +1,15 @@
 """A daemon for the tests of the package's core."""
 
+import asyncio
 import contextlib
 import gc
 import os
 import signal
 
 import agmm
+import agmm.aio
 import pytest
-from support import A, B, wait_until
+from support import A, B, PATIENCE_S, wait_until
 
 # A script that runs the tests in the background may ignore it, and so would the programs that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -42,6 +44,23 @@ def client(daemon):
             return not tensors
 
         wait_until(is_empty)
+
+
+@pytest.fixture
+def run(daemon):
+    """Runs a coroutine function with a client of its own. Its tensors end before the next one begins."""
+
+    def run_with(function):
+        async def main():
+            async with agmm.aio.connect(daemon.endpoint, session=True) as client:
+                return await asyncio.wait_for(function(client), PATIENCE_S)
+
+        result = asyncio.run(main())
+        with agmm.connect(daemon.endpoint) as observer:
+            wait_until(lambda: not observer.tensors())
+        return result
+
+    return run_with
 
 
 @pytest.fixture

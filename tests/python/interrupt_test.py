@@ -9,7 +9,7 @@ import textwrap
 import agmm
 import numpy as np
 import pytest
-from support import A, LONG, PATIENCE_S, SPEC, Relay, fill_large_operands, stopped, wait_until
+from support import A, LARGE, LONG, PATIENCE_S, SPEC, Relay, stopped, wait_until
 
 # A thread sends SIGINT when the main thread is in the call and `holds()`.
 PROLOGUE = """
@@ -223,7 +223,8 @@ threading.Thread(target=interrupt, daemon=True).start()
 def test_the_cancellation_of_a_job_does_not_wait_for_a_daemon_that_hangs(call):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other:
-        fill_large_operands(other)
+        for operand, matrix in LARGE.items():
+            other.fill(operand, *matrix)
         process = start(local, INTERRUPT_WHEN_TOLD + call)
         assert process.stdout.readline() == "runs\n"
         with stopped(local):
@@ -250,7 +251,8 @@ sys.stdin.readline()
 def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other, Relay(local, tmp_path) as relay:
-        fill_large_operands(other)
+        for operand, matrix in LARGE.items():
+            other.fill(operand, *matrix)
         process = start_submit(relay, """
             client.submit(SPEC, "A", "B", "C", **LONG)""")
         wait_until(lambda: len(other.jobs()) == 1)
@@ -263,7 +265,8 @@ def test_an_interrupt_of_a_submit_leaves_no_job(tmp_path):
 def test_an_interrupt_ends_a_submit_to_a_daemon_that_hangs(tmp_path):
     local = agmm.local(devices=1, heap="16MiB", threads=1)
     with local as other, Relay(local, tmp_path) as relay:
-        fill_large_operands(other)
+        for operand, matrix in LARGE.items():
+            other.fill(operand, *matrix)
         process = start_submit(relay, """
             try:
                 client.submit(SPEC, "A", "B", "C", **LONG)

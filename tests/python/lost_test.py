@@ -8,7 +8,7 @@ import signal
 import agmm
 import numpy as np
 import pytest
-from support import LONG, PATIENCE_S, SPEC, fill_large_operands, wait_until
+from support import LARGE, LONG, PATIENCE_S, SPEC, wait_until
 
 LOST = (agmm.Unavailable, agmm.Aborted, agmm.Cancelled)
 
@@ -18,7 +18,8 @@ def test_calls_end_when_their_daemon_is_killed():
     with local, concurrent.futures.ThreadPoolExecutor(8) as pool:
         # Without a session, calls are repeated for 10 s.
         client = agmm.connect(local.endpoint, session=True)
-        fill_large_operands(client)
+        for operand, matrix in LARGE.items():
+            client.fill(operand, *matrix)
         mapping = client.fill("D", (8, 8), "[M_x, K]").map()
         row = mapping.array[0]
         job = client.submit(SPEC, "A", "B", "C", **LONG)

@@ -8,11 +8,14 @@ import socket
 import threading
 import time
 
+import agmm
 import numpy as np
 
 PATIENCE_S = 60
 SPEC = "A[M_x, K] * B[K, N_x] -> C[M, N_x]"
 LONG = {"repeat": 1_000_000, "timeout": 600}  # of a job that runs until it is cancelled, if an epoch takes a millisecond
+# Operands of SPEC, by their names, for Client.fill. An epoch takes milliseconds without the delays of conftest's daemon, too.
+LARGE = {"A": ((512, 512), "[M_x, K]"), "B": ((512, 512), "[K, N_x]")}
 
 
 def wait_until(holds):
@@ -41,6 +44,17 @@ def stopped(local):
         yield
     finally:
         os.kill(daemon, signal.SIGCONT)
+
+
+async def start_long_job(client):
+    """Returns a job that runs until it is cancelled."""
+    for operand, matrix in LARGE.items():
+        await client.fill(operand, *matrix)
+    job = await client.submit(SPEC, "A", "B", "C", **LONG)
+    async for event in job.watch():
+        if event.state == agmm.JobState.RUNNING:
+            break
+    return job
 
 
 class Relay:
@@ -98,12 +112,6 @@ class Relay:
 def integers(rows, cols, seed, dtype=np.float32):
     """Returns a matrix whose products are exact."""
     return np.random.default_rng(seed).integers(-4, 5, (rows, cols)).astype(dtype)
-
-
-def fill_large_operands(client):
-    """Fills A and B of SPEC. An epoch takes milliseconds without the delays of conftest's daemon."""
-    client.fill("A", (512, 512), "[M_x, K]")
-    client.fill("B", (512, 512), "[K, N_x]")
 
 
 A, B = integers(50, 30, 1), integers(30, 40, 2)  # the operands of SPEC in most tests
