@@ -124,7 +124,8 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Ends calls in progress and mappings, and waits for callbacks. Errors: FailedPrecondition in a callback."""
+        """Ends calls in progress and mappings, and waits for callbacks. Without a session, deletes the results without names
+        first, unless the daemon takes more than 2 s for one. Errors: FailedPrecondition in a callback."""
         try:
             if not self._session:
                 self._drop_in_use()
