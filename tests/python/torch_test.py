@@ -331,7 +331,7 @@ def test_a_client_can_be_given_to_the_operator(client, remote):
 
 def test_threads_give_their_clients_to_the_operator():
     threads, each = 4, 500
-    clients = [[agmm.Client(None, "", False) for _ in range(each)] for _ in range(threads)]
+    clients = [[agmm.Client(None, "", session=True) for _ in range(each)] for _ in range(threads)]
     with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         keys = [pool.submit(lambda own=own: [agmm.torch._key_of(client) for client in own]) for own in clients]
         found = sum((key.result() for key in keys), [])
