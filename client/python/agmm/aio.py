@@ -169,7 +169,7 @@ class AsyncClient:
         tensor, overflow = await self._transfer(
             lambda stop: self._client._put(name, array, sharding, mesh, ranks, dtype, progress, timeout, stop))
         if overflow:
-            arguments.warn(overflow)  # here, because the thread does not know the line of the user's
+            arguments.warn(overflow)  # here, because a thread does not know the user's line
         return self._tensor(tensor)
 
     async def fill(self, name: str, shape: Sequence[int], sharding: str, *, kind: str = "uniform", seed: int = 0,
