@@ -217,6 +217,7 @@ def test_a_future_of_an_outcome_that_cannot_be_converted_has_the_exception(clien
 
 def test_a_client_cannot_be_closed_in_a_callback(client, daemon):
     with agmm.connect(daemon.endpoint) as other:
+        result = other.matmul(SPEC, A, B)
         refused = []
 
         def close(future):
@@ -232,7 +233,7 @@ def test_a_client_cannot_be_closed_in_a_callback(client, daemon):
         job.cancel()
         with pytest.raises(agmm.Cancelled):
             future.result(PATIENCE_S)
-        other.world()
+        np.testing.assert_array_equal(result.numpy(), A @ B)
     assert isinstance(refused[0], agmm.FailedPrecondition)
 
 

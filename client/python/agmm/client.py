@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import itertools
-import math
 import os
 import threading
 import time
@@ -47,9 +45,17 @@ _numbers = itertools.count(1)
 _FILLINGS = ("uniform", "integers", "constant")
 
 _open: weakref.WeakSet[Client] = weakref.WeakSet()  # without a session
+_open_lock = threading.Lock()
 _running = True  # until the program's end
 
-os.register_at_fork(after_in_child=_open.clear)
+
+def _forget_after_fork() -> None:
+    global _open_lock
+    _open_lock = threading.Lock()
+    _open.clear()
+
+
+os.register_at_fork(after_in_child=_forget_after_fork)
 
 
 def sweep_all() -> None:
@@ -58,7 +64,9 @@ def sweep_all() -> None:
     global _running
     _running = False
     end = time.monotonic() + _LONGEST_END_S
-    for client in list(_open):
+    with _open_lock:
+        clients = list(_open)
+    for client in clients:
         client._drop_in_use()
         client._sweep(end=end)
 
@@ -109,13 +117,13 @@ class Client:
         self._dropped: list[str] = []  # tensors to delete
         self._number = next(_numbers)  # of this object in the process
         if not session:
-            _open.add(self)
+            with _open_lock:
+                _open.add(self)
 
     def __del__(self) -> None:
-        if _running and not self._session and not self.closed and (self._in_use or self._dropped):
-            # Garbage collection must not wait for a daemon. The program's end waits for the thread.
-            with contextlib.suppress(RuntimeError):  # no thread can be started
-                threading.Thread(target=self.close, name="agmm.close").start()
+        if _running and not self._session and (self._in_use or self._dropped):
+            self._drop_in_use()
+            self._client.close_soon(self._dropped, to_ms(_SWEEP_TIMEOUT_S))  # garbage collection must not wait for a daemon
 
     def __enter__(self) -> Client:
         return self
@@ -127,7 +135,7 @@ class Client:
         """Ends calls in progress and mappings, and waits for callbacks. Without a session, deletes the results without names
         first, unless the daemon takes more than 2 s for one. Errors: FailedPrecondition in a callback."""
         try:
-            if not self._session:
+            if not self._session and not _agmm.in_callback():
                 self._drop_in_use()
                 self._sweep()
         finally:
@@ -359,21 +367,26 @@ class Client:
         self._dropped += filter(None, self._in_use.copy().values())
         self._in_use.clear()
 
-    def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S, end: float = math.inf) -> None:
-        """Deletes the dropped tensors until the time `end`. One leaves the list once it is deleted, so an interrupt loses none."""
-        while self._dropped and time.monotonic() < end:
-            try:
-                reference = self._dropped[-1]
-            except IndexError:
-                return  # another thread has deleted the last one
-            try:
-                self.delete(reference, timeout=timeout)
-            except (errors.Unavailable, errors.DeadlineExceeded):
-                return
-            except errors.Error:
-                pass  # it has been deleted
-            with contextlib.suppress(ValueError):  # another thread has deleted it, too
-                self._dropped.remove(reference)
+    def _sweep(self, timeout: float | None = _SWEEP_TIMEOUT_S, end: float | None = None) -> None:
+        """Deletes the dropped tensors, until the time `end` if it is given. Those that cannot be deleted now stay on the list."""
+        taken: list[str] = []  # the one that this thread deletes
+        try:
+            while self._dropped:
+                if end is not None and (timeout := min(_SWEEP_TIMEOUT_S, end - time.monotonic())) <= 0:
+                    return
+                try:
+                    taken.extend(map(list.pop, (self._dropped,)))  # one call of C, which an interrupt cannot split
+                except IndexError:
+                    return  # another thread took the last one
+                try:
+                    self.delete(taken[0], timeout=timeout)
+                except (errors.Unavailable, errors.DeadlineExceeded):
+                    return
+                except errors.Error:
+                    pass  # it has been deleted
+                taken.clear()
+        finally:
+            self._dropped += taken
 
     # ---- Jobs ----
 
@@ -411,8 +424,8 @@ class Client:
         a, b: tensors, names, or arrays, which are put under names of this call's own and deleted after it.
         out: a tensor or a name for the result. None: the result belongs to the Tensor that is returned (and to others of
             the same result, and its mappings): when Python has dropped them, the client's next call that may need room
-            deletes it. The client's end deletes it in any case.
-        dtype: of the tensors made from arrays; see put.
+            deletes it. So does close(), or the normal end of the program, if the daemon answers.
+        dtype: of the tensors made from arrays, of which there must be one; see put.
         options: see agmm.JobOptions.
         """
         self._sweep(timeout=None)

@@ -22,7 +22,7 @@ class local:
     The daemon listens on a unix socket in a temporary folder that only this user can enter. It ends with the block, and
     with this process, even if the process is killed. start() and close() do the same without a block, for notebooks.
     Running a cell again starts a new daemon. The old one ends once nothing refers to this object, its client, or the
-    client's tensors, jobs or mappings; call close() to be sure.
+    client's tensors, jobs or mappings. To be sure, call close() before.
 
     devices: their number; ranks 0 to devices - 1.
     heap: memory of each device, in bytes or as text such as "256MiB", "0.5GiB" or "300MB". Tensors and workspaces live

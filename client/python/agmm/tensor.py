@@ -55,7 +55,8 @@ class Tensor:
     ("PEER_LOST") once node 0's daemon has ended.
 
     The result of a Client.matmul without `out` belongs to its handles: when Python has dropped the last one, the client's
-    next call that may need room for a tensor deletes it. The client's end deletes it in any case.
+    next call that may need room for a tensor deletes it. So does the client's close(), or the normal end of the program, if
+    the daemon answers.
     """
 
     __slots__ = ("_client", "id", "name", "shape", "dtype", "sharding", "mesh", "ranks", "has_contents", "shard_bytes",

@@ -169,6 +169,12 @@ void BindClient(nb::module_& module) {
                   nb::arg("call_timeout_ms"), nb::arg("transfer_timeout_ms"),
                   nb::call_guard<Call>())
       .def("close", &Connected::Close)
+      .def(
+          "close_soon",
+          [](Connected& self, std::vector<std::string> tensors, int64_t timeout_ms) {
+            self.CloseSoon(std::move(tensors), Milliseconds(timeout_ms));
+          },
+          nb::arg("tensors"), nb::arg("timeout_ms"), nb::call_guard<Call>())
       .def_prop_ro("closed", &Connected::closed)
       .def_prop_ro("endpoint", &Connected::endpoint)
       .def_rw("advice", &Connected::advice)

@@ -34,6 +34,18 @@ void Connected::Close() {
   client_->Close();
 }
 
+void Connected::CloseSoon(std::vector<std::string> tensors, Milliseconds timeout) {
+  if (std::exchange(closed_, true)) return;
+  Forget(client_.get());  // else the interpreter's end would close it before the deletions
+  static_cast<void>(Detach([client = client_, tensors = std::move(tensors), timeout] {
+    for (const std::string& tensor : tensors) {
+      const StatusCode code = client->Delete(tensor, timeout).code();
+      if (code == StatusCode::kUnavailable || code == StatusCode::kDeadlineExceeded) break;
+    }
+    client->Close();
+  }));
+}
+
 const std::shared_ptr<Client>& Connected::client() const {
   if (closed_) {
     Raise(Status(StatusCode::kFailedPrecondition, "this client is closed; " + advice));

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "agmm/agmm.h"
 
@@ -18,6 +19,10 @@ class Connected {
 
   // Ends the calls in progress. Raises FAILED_PRECONDITION in a callback.
   void Close();
+  // Closes the client on another thread, which deletes these tensors before, unless the daemon
+  // takes more than `timeout` for one. The interpreter's end waits for it. Has no effect once
+  // closed.
+  void CloseSoon(std::vector<std::string> tensors, Milliseconds timeout);
   bool closed() const { return closed_; }
   // Raises FAILED_PRECONDITION once closed, with `advice`.
   const std::shared_ptr<Client>& client() const;
