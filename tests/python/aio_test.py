@@ -96,13 +96,19 @@ def test_200_runs_need_no_threads(run):
     def threads():
         return len(os.listdir("/proc/self/task"))
 
+    def of_calls():
+        return [thread for thread in threading.enumerate() if thread.name == "agmm.aio"]
+
     async def body(client):
         await client.put("A", integers(4, 4, 1), "[M_x, K]")
         await client.put("B", integers(4, 4, 2), "[K, N_x]")
         await client.run(SPEC, "A", "B", "C")
+        while of_calls():
+            await asyncio.sleep(0.01)
         before = threads()
         runs = [asyncio.ensure_future(client.run(SPEC, "A", "B", "C")) for _ in range(200)]
         await asyncio.sleep(0)
+        assert not of_calls()
         assert threads() <= before + 50  # some of gRPC's
         assert all(info.state == agmm.JobState.SUCCEEDED for info in await asyncio.gather(*runs))
 

@@ -78,7 +78,7 @@ def connect(endpoint: str | None = None, *, session: bool = False, program: str 
 
 
 class Opening(Coroutine[Any, Any, Opened]):
-    """A client or a mapping to come. Await it for the result, or use it with `async with`, which also closes the result."""
+    """An awaitable that yields a client or a mapping. `async with` also closes the result."""
 
     def __init__(self, made: Coroutine[Any, Any, Opened]) -> None:
         self._made = made
@@ -140,7 +140,8 @@ class AsyncClient:
         await self.close()
 
     async def close(self) -> None:
-        """Ends calls in progress, whose tasks get errors (agmm.Cancelled or agmm.FailedPrecondition), and mappings."""
+        """Ends calls in progress, whose tasks get errors (agmm.Cancelled or agmm.FailedPrecondition; agmm.NotFound for a tensor
+        of the session), and mappings."""
         await _on_thread(self._client.close)
 
     @property
@@ -508,7 +509,13 @@ class AsyncJob:
             with contextlib.suppress(errors.Error):
                 await self.cancel(timeout=INTERRUPTED_CANCEL_S)
 
-        await asyncio.wait([asyncio.ensure_future(cancel())], timeout=INTERRUPTED_CANCEL_S)
+        cancelling = asyncio.ensure_future(cancel())
+        try:
+            await asyncio.wait([cancelling], timeout=INTERRUPTED_CANCEL_S)
+        finally:
+            cancelling.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await cancelling
 
     def __repr__(self) -> str:
         return f"AsyncJob({self.id})"
