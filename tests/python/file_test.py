@@ -36,7 +36,7 @@ def test_what_safetensors_wrote_is_loaded(client, tmp_path, dtype):
                        progress=lambda now, total: moved.append((now, total)))
     assert [each.name_in_file for each in done.loaded] == sorted(["layer.0.up_proj.weight", "layer.0.down_proj.weight"])
     assert done.skipped == ["other"] and done.unused_patterns == []
-    assert list(done) == [each.name_in_file for each in done.loaded] and len(done) == 2
+    assert list(done) == [each.name_in_file for each in done.loaded] and len(done.loaded) == 2
     assert "layer.0.up_proj.weight" in done and "other" not in done
     up, down = done["layer.0.up_proj.weight"], done["layer.0.down_proj.weight"]
     assert down.name == "t.layer.0.down_proj.weight"

@@ -252,8 +252,11 @@ def test_an_endpoint_works_in_any_folder(folder, monkeypatch, given):
     if given.startswith("$"):
         monkeypatch.setenv("AGMM_ENDPOINT", "unix:agmmd.sock")
     client = agmm.connect(None if given.startswith("$") else given.format(parent=os.path.basename(own)))
+    os.symlink("agmmd.sock", "current.sock")
+    linked = agmm.connect("./current.sock").endpoint
+    assert linked.endswith("current.sock")
     monkeypatch.chdir("/")
-    for endpoint in (client.endpoint, daemon.endpoint):
+    for endpoint in (client.endpoint, daemon.endpoint, linked):
         assert agmm.connect(endpoint).world().ready
     daemon.close()
 

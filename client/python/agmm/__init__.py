@@ -1,7 +1,7 @@
 """Products of matrices that are sharded over many devices."""
 
 import atexit
-import importlib
+import importlib.util
 from types import ModuleType
 
 from ._agmm import version
@@ -39,7 +39,8 @@ def __getattr__(name: str) -> ModuleType:
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "aio", "__version__"]  # help() reads each; jax and torch may be missing
+    """Without the modules whose frameworks are missing, because help() reads each name."""
+    return [*__all__, *(name for name in _LAZY if name == "aio" or importlib.util.find_spec(name)), "__version__"]
 
 
 __all__ = [

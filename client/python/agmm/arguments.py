@@ -53,7 +53,7 @@ def endpoint_of_any_folder(endpoint: str) -> str:
     path = endpoint.removeprefix("unix:").removeprefix("//")
     if path == endpoint and not path.startswith(("./", "../")) or os.path.isabs(path):
         return endpoint
-    absolute = os.path.realpath(path)
+    absolute = os.path.join(os.path.realpath(os.path.dirname(path)), os.path.basename(path))  # the socket may be a link
     return f"unix:{absolute}" if len(os.fsencode(absolute)) <= LONGEST_SOCKET_BYTES else endpoint
 
 

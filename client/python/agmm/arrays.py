@@ -144,7 +144,7 @@ def _copy_block(block: np.ndarray[Any, Any], array: np.ndarray[Any, Any], first:
 
 def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
     """Copies and rounds. To be called in a numpy.errstate with over="call"."""
-    # NumPy makes bf16 by way of float32, and a float16 of a longdouble by way of float64.
+    # NumPy makes bf16, and float16 of a longdouble, by way of float32.
     widest_bytes = {ml_dtypes.bfloat16: 2, np.float16: 8}.get(part.dtype.type, piece.itemsize)
     rounds_twice = piece.dtype.kind in "iuf" and piece.itemsize > widest_bytes
     np.copyto(part, _rounded_to_odd(piece) if rounds_twice else piece, casting="unsafe")
@@ -156,7 +156,7 @@ def _copy_into(part: np.ndarray[Any, Any], piece: np.ndarray[Any, Any]) -> None:
 
 
 def _rounded_to_odd(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Returns float32 values that round to bf16 and f16 as `values` would. Rounding to nearest would be one too many."""
+    """Returns float32 values that round to bf16 and f16 as `values` would. Rounding to nearest here would round twice."""
     wide = values if values.dtype.kind == "f" else values.astype(np.longdouble)
     nearest = wide.astype(np.float32)
     bits = nearest.view(np.uint32)
@@ -205,6 +205,8 @@ def _from_torch(torch: Any, tensor: Any, argument: str) -> np.ndarray[Any, Any]:
         if plain.dtype is torch.bfloat16:
             return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
         return plain.numpy()
-    except (TypeError, RuntimeError) as error:
+    except TypeError as error:
         raise errors.InvalidArgument(
             f"{argument} has dtype {plain.dtype}, which NumPy lacks; give a tensor of torch.float32: {error}") from None
+    except RuntimeError as error:
+        raise errors.InvalidArgument(f"{argument} cannot become an array of NumPy: {error}") from None

@@ -49,7 +49,7 @@ class Loaded(Generic[AnyTensor]):
 
 @dataclasses.dataclass(frozen=True)
 class LoadedFile(Generic[AnyTensor]):
-    """What Client.load has done. Like a dict, it has the tensors by their names in the file."""
+    """What Client.load has done. `loaded[name]` is the tensor of a name in the file, and iterating gives these names."""
 
     loaded: list[Loaded[AnyTensor]]
     """In the order of the file."""
@@ -70,9 +70,6 @@ class LoadedFile(Generic[AnyTensor]):
 
     def __contains__(self, name_in_file: object) -> bool:
         return name_in_file in list(self)
-
-    def __len__(self) -> int:
-        return len(self.loaded)
 
 
 def rules_of(shard: Mapping[str, Rule | str | None]) -> list[_agmm.LoadRule]:

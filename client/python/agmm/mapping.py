@@ -202,7 +202,7 @@ class Mapping:
     def write(self, array: Any, *, dtype: Any = None) -> None:
         """Copies an array into the shards: rows x cols of the tensor.
 
-        dtype: the tensor's, which converts the elements, as Client.put does; None: it must be the array's; any byte order.
+        dtype: the tensor's, which converts the elements, as Client.put does; None: the array must already have it, in any byte order.
         Errors: InvalidArgument for another shape or dtype; FailedPrecondition if the mapping is read-only, or if it, or
         that of a mapped `array`, is detached before the end.
         """

@@ -56,13 +56,14 @@ def new_name(kind: str) -> str:
     return f"agmm.{kind}.{_token}.{next(_numbers)}"
 
 
-def _check_dtypes(a: Any, b: Any, dtype: Any) -> None:
+def _check_dtypes(spec: str, a: Any, b: Any, dtype: Any) -> None:
     """Refuses a dtype without arrays, and operands of two dtypes before they are put. That of a name is not known."""
     operands = {"a": a, "b": b}
     wanted = None if dtype is None else name_of(dtype_of(dtype))
     if wanted is not None and all(isinstance(given, (Tensor, str)) for given in operands.values()):
+        result = spec.partition("->")[2].partition(":")[0].strip()
         raise errors.InvalidArgument(f"dtype is {wanted}, which converts arrays, and a and b are tensors; name the result's "
-                                     f'dtype in the spec: "-> C[M, N_x]:{wanted}"')
+                                     f'dtype in the spec: "-> {result}:{wanted}"')
     found = {name: given.dtype if isinstance(given, Tensor) else arrays.dtype_for(arrays.matrix_of(given, name), dtype, name)
              for name, given in operands.items() if not isinstance(given, str)}
     if len(set(found.values())) == 2:
@@ -96,7 +97,7 @@ class Product:
         elif not (out is None or isinstance(out, Tensor)):
             raise errors.InvalidArgument(f"out is {arguments.a_kind(type(out))}; give a name or a Tensor for the result, and "
                                          "fetch it into an array with .numpy(out=array)")
-        _check_dtypes(a, b, dtype)
+        _check_dtypes(spec, a, b, dtype)
         self.places = {"dtype": dtype, **{key: options[key] for key in ("mesh", "ranks") if options.get(key) is not None}}
         self.puts = []
         tensors = []
