@@ -92,8 +92,8 @@ class Acceptor {
   Metrics::Counter* const broken_;
   const int poll_, stop_;  // an epoll, and an event in it
   SpareDescriptor spare_;
-  // When the next warning may be logged. A flood soon has its connections refused, and these
-  // warnings must not take the place of the one that says why its connection was broken.
+  // When the next warning may be logged. During a flood, warnings of refusals must not suppress the
+  // one that says why a connection was broken.
   std::atomic<int64_t> next_refused_ns_ = 0, next_broken_ns_ = 0;
   bool stopped_ = false;
   std::thread thread_;

@@ -1,6 +1,7 @@
 // The bound on a server's connections, and the connections that it closes.
 #include "daemon/rpc/acceptor.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -13,11 +14,14 @@
 #include "proto/channel/channel.h"
 #include "proto/convert/grpc_call.h"
 #include "tests/support/call_flood.h"
+#include "tests/support/logged.h"
 #include "tests/support/patience.h"
 #include "tests/support/temp_folder.h"
 
 namespace agmm {
 namespace {
+
+using ::testing::HasSubstr;
 
 class PeerJobs final : public v1::JobService::CallbackService {
  public:
@@ -84,6 +88,7 @@ TEST_F(AcceptorTest, APortInUseIsNamed) {
 
 // A flood loses its connections, and cannot connect again; once it has ended, its host can.
 TEST_F(AcceptorTest, AFloodedConnectionIsClosedAndItsHostIsServedLater) {
+  const Logged log;
   Start("127.0.0.1:0", folder_ / "socket", {.control = 400});
   // Even the slowest machine reads more resets than are then allowed.
   server_->SetStrained(true);
@@ -95,6 +100,9 @@ TEST_F(AcceptorTest, AFloodedConnectionIsClosedAndItsHostIsServedLater) {
     EXPECT_TRUE(Answers("unix:" + (folder_ / "socket")));
   }
   EXPECT_TRUE(Answers(address));
+  server_->Stop();
+  EXPECT_THAT(log.text(), HasSubstr("broke the connection of ipv4:127.0.0.1:"));
+  EXPECT_THAT(log.text(), HasSubstr("refused a connection: ipv4:127.0.0.1:"));
 }
 
 // gRPC names the peers of each family differently. frame_meter_test shows what trust changes.
