@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 
 import agmm.torch  # noqa: E402
 from agmm.torch import TensorParallelLinear  # noqa: E402
+from torch import library  # noqa: E402
 
 # The daemons of the tests have the cores; torch's own threads would spin for them.
 torch.set_num_threads(1)
@@ -295,7 +296,7 @@ def test_the_operator_passes_torchs_own_checks(client):
     try:
         for spec in ("A[M_x, K] * B[K, N_x] -> C[M, N_x]", "A[M, K_x] * B[K_x, N] -> C[M_x, N]:f32"):
             arguments = (x_of(6, 8, dtype=torch.bfloat16), x_of(8, 4, dtype=torch.bfloat16), spec)
-            torch.library.opcheck(torch.ops.agmm.matmul.default, arguments)
+            library.opcheck(torch.ops.agmm.matmul.default, arguments)
             product = agmm.torch.matmul(*arguments)
             assert product.dtype == (torch.float32 if "f32" in spec else torch.bfloat16)
             assert_close(product, arguments[0].double() @ arguments[1].double(), product.dtype)
@@ -316,7 +317,7 @@ def test_import_agmm_leaves_torch_alone():
 def test_a_client_can_be_given_to_the_operator(client, remote):
     a, b = x_of(6, 8), x_of(8, 4)
     assert_close(agmm.torch.matmul(a, b, client=client), a.double() @ b.double(), torch.float32)
-    torch.library.opcheck(torch.ops.agmm.matmul.default, (a, b, SPEC, agmm.torch._key_of(client)))
+    library.opcheck(torch.ops.agmm.matmul.default, (a, b, SPEC, agmm.torch._key_of(client)))
     jobs = [len(each.jobs(10_000)) for each in (client, remote)]
 
     @torch.compile(fullgraph=True, backend="eager")

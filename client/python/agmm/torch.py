@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from torch import library
 
 from . import arguments, arrays, errors, shared
 from .client import Client
@@ -230,7 +231,7 @@ def matmul(a: torch.Tensor, b: torch.Tensor, spec: str = "A[M_x, K] * B[K, N_x] 
     return torch.ops.agmm.matmul(a, b, spec, 0 if client is None else _key_of(client))
 
 
-@torch.library.custom_op("agmm::matmul", mutates_args=(), device_types="cpu")
+@library.custom_op("agmm::matmul", mutates_args=(), device_types="cpu")
 def _matmul(a: torch.Tensor, b: torch.Tensor, spec: str, client: int = 0) -> torch.Tensor:
     used = _client if client == 0 else _clients.get(client)
     if client != 0 and used is None:
@@ -245,7 +246,7 @@ def _(a: torch.Tensor, b: torch.Tensor, spec: str, client: int = 0) -> torch.Ten
     return _empty_product(a, b, spec)
 
 
-@torch.library.custom_op("agmm::linear", mutates_args=(), device_types="cpu")
+@library.custom_op("agmm::linear", mutates_args=(), device_types="cpu")
 def _linear(x: torch.Tensor, key: str, out_features: int) -> torch.Tensor:
     layer = _layers.get(key)
     if layer is None:
